@@ -26,7 +26,8 @@ use std::time::Duration;
 use weir_block::{FenceReply, VolumeEvent};
 use weir_reactor::{Instant, Mailbox, Reactor, Sender, Task, Timer};
 
-use crate::protocol::{Ended, Established, Profile, Protocol};
+use crate::protocol::{Ended, Established, Next, Protocol};
+use crate::remote::Profile;
 use crate::shared::{HomeMessage, QueueMessage, Shared};
 
 /// The first pause between two attempts to connect; each next one is twice as long, up to `reconnect_delay`.
@@ -137,7 +138,7 @@ pub(crate) struct Home<P: Protocol> {
 }
 
 /// What the home waits for.
-enum Next<P: Protocol> {
+enum Event<P: Protocol> {
     Message(HomeMessage<P>),
     Local(Local<P>),
     Time,
@@ -171,9 +172,9 @@ impl<P: Protocol> Home<P> {
         while !self.is_finished() {
             let next = poll_fn(|context| self.poll_next(context)).await;
             match next {
-                Next::Message(message) => self.message(message),
-                Next::Local(local) => self.local(local),
-                Next::Time => {}
+                Event::Message(message) => self.message(message),
+                Event::Local(local) => self.local(local),
+                Event::Time => {}
             }
             self.look_at_clock();
         }
@@ -191,18 +192,18 @@ impl<P: Protocol> Home<P> {
                 || self.shared.members().is_empty())
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next<P>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Event<P>> {
         if let Poll::Ready(local) = self.local.poll_next(context) {
-            return Poll::Ready(Next::Local(local));
+            return Poll::Ready(Event::Local(local));
         }
         if let Poll::Ready(message) = self.shared.home.poll_next(context) {
-            return Poll::Ready(Next::Message(message));
+            return Poll::Ready(Event::Message(message));
         }
         match self.next_time() {
             Some(time) => self.timer.set(time),
             None => self.timer.clear(),
         }
-        self.timer.poll_elapsed(context).map(|()| Next::Time)
+        self.timer.poll_elapsed(context).map(|()| Event::Time)
     }
 
     fn next_time(&self) -> Option<Instant> {
@@ -393,7 +394,7 @@ impl<P: Protocol> Home<P> {
                         profile,
                     });
                 };
-                P::events(&established, &shared, &changed).await;
+                P::events(&established, &shared.remote, &changed).await;
             })
         };
         vec![spawn_keep_alive, spawn_end, spawn_events]
@@ -516,7 +517,11 @@ impl<P: Protocol> Home<P> {
         let (local, generation) = (Arc::clone(&self.local), self.generation);
         let witness = self.witness.take();
         let task = self.reactor.spawn(async move {
-            let result = P::establish(&reactor, &shared, generation).await;
+            let next = Next {
+                generation,
+                queues_used: shared.queues_used(),
+            };
+            let result = P::establish(&reactor, &shared.remote, next).await;
             let survived = match (&result, witness) {
                 // The new association waits for it, and must not expire meanwhile.
                 (Ok(established), Some(witness)) => {
@@ -573,7 +578,7 @@ impl<P: Protocol> Home<P> {
         let established = Rc::clone(&up.established);
         // The last look may have come too early for this.
         up.look = Some(self.reactor.spawn(async move {
-            match P::look(&established, &shared).await {
+            match P::look(&established, &shared.remote).await {
                 Ok(profile) => local.post(Local::Medium {
                     generation,
                     profile,

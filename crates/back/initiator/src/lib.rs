@@ -20,6 +20,7 @@ pub mod options;
 pub mod plan;
 mod protocol;
 mod queue;
+mod remote;
 mod shared;
 mod volume;
 pub mod wire;
@@ -27,9 +28,9 @@ pub mod wire;
 pub use calls::{Caller, Calls};
 pub use connection::{Connection, EndReason, Owner, connect, resolve, within};
 pub use protocol::{
-    Association, Command, Ended, Established, Judged, Link, LinkFailure, Patience, Profile,
-    Protocol, Verdict,
+    Association, Command, Ended, Established, Judged, Link, LinkFailure, Next, Patience, Protocol,
+    RemoteOf, Verdict,
 };
 pub use queue::CONNECT_TIMEOUT;
-pub use shared::Shared;
-pub use volume::{RemoteVolume, Volumes};
+pub use remote::{Profile, Remote};
+pub use volume::{Opening, RemoteVolume, Volumes};

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_block::{Geometry, Operation, VolumeError};
+use weir_block::{Operation, VolumeError};
 use weir_memory::{View, slice_views};
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::calls::Caller;
 use crate::connection::Connection;
 use crate::plan::{Limits, Method, Piece};
-use crate::shared::Shared;
+use crate::remote::{Profile, Remote};
 use crate::wire::{Payload, Wire};
 
 /// Times and rules by which a volume goes on when its target does not answer.
@@ -28,17 +28,6 @@ pub struct Patience {
     /// Trusts the target to keep what it acknowledged: flushes succeed also after a reconnect over which writes may have been
     /// lost.
     pub trusts_after_reconnect: bool,
-}
-
-/// The remote medium as a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile<Identity> {
-    /// What tells it from others.
-    pub identity: Identity,
-    /// Without its generation, which the volume counts.
-    pub geometry: Geometry,
-    /// Commands that it takes.
-    pub limits: Limits,
 }
 
 /// One association with a target: from its first connection to its end. It does not change; a new one has the next generation.
@@ -68,6 +57,19 @@ pub struct Established<P: Protocol> {
     /// So long after the last connection was closed the target has surely ended the association by itself.
     pub quiet: Duration,
 }
+
+/// What is known of the next association before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next {
+    /// Its number: associations of a volume are counted from 1.
+    pub generation: u64,
+    /// The highest connection for I/O in use; an association with fewer is of no use.
+    pub queues_used: u16,
+}
+
+/// A remote medium as a protocol knows it.
+pub type RemoteOf<P> =
+    Remote<<P as Protocol>::Options, <P as Protocol>::Host, <P as Protocol>::Identity>;
 
 /// Result of the wish that an association end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,8 +219,8 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The target cannot be reached, or refuses, or has no such medium.
     async fn establish(
         reactor: &Reactor,
-        shared: &Shared<Self>,
-        generation: u64,
+        remote: &RemoteOf<Self>,
+        next: Next,
     ) -> Result<Established<Self>, Self::ConnectError>;
 
     /// Waits for the end of the connection by which the association is kept; its reason.
@@ -234,7 +236,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// when nothing more is to come.
     async fn events(
         established: &Established<Self>,
-        shared: &Shared<Self>,
+        remote: &RemoteOf<Self>,
         changed: &dyn Fn(Option<Profile<Self::Identity>>),
     );
 
@@ -244,7 +246,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// It cannot be asked.
     async fn look(
         established: &Established<Self>,
-        shared: &Shared<Self>,
+        remote: &RemoteOf<Self>,
     ) -> Result<Option<Profile<Self::Identity>>, Self::ConnectError>;
 
     /// Ends the association at the target: by a shutdown where that is wished, else so that nothing of it is executed any more.
@@ -263,7 +265,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The state machine of connection `qid`.
     fn wire(
         reactor: &Reactor,
-        shared: &Shared<Self>,
+        remote: &RemoteOf<Self>,
         association: &Association<Self>,
         qid: u16,
     ) -> Self::Wire;
@@ -274,7 +276,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// [`LinkFailure`].
     async fn greet(
         caller: &Caller<Self::Wire>,
-        shared: &Shared<Self>,
+        remote: &RemoteOf<Self>,
         association: &Association<Self>,
         qid: u16,
     ) -> Result<(), LinkFailure>;
@@ -288,7 +290,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// Submits a piece; the commands in flight, of which there are [`Protocol::needs`].
     fn issue(
         wire: &mut Self::Wire,
-        shared: &Shared<Self>,
+        remote: &RemoteOf<Self>,
         command: &Command<'_>,
         user: u64,
     ) -> Self::Tag;

@@ -23,7 +23,8 @@ use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, Timer};
 use crate::calls::{CALL, Caller, Calls};
 use crate::connection::{Connection, EndReason, Owner, connect};
 use crate::plan::{Limits, Method, Piece, Plan, force_unit_access};
-use crate::protocol::{Association, Command, Judged, LinkFailure, Profile, Protocol, Verdict};
+use crate::protocol::{Association, Command, Judged, LinkFailure, Protocol, Verdict};
+use crate::remote::Profile;
 use crate::shared::{HomeMessage, Member, QueueMessage, Shared};
 use crate::wire::{Commands, Exposure, Wire};
 
@@ -378,7 +379,7 @@ impl<P: Protocol> IoQueue<P> {
             part.flush = self.shared.durability.send_flush();
         }
         part.answers = P::needs(part.method) as u8;
-        let issue = |wire: &mut P::Wire| P::issue(wire, &self.shared, &command, user);
+        let issue = |wire: &mut P::Wire| P::issue(wire, &self.shared.remote, &command, user);
         let tag = link.caller.connection.with(issue);
         part.deadline = now + self.shared.patience.io_timeout;
         part.aborted = false;
@@ -1166,7 +1167,7 @@ async fn try_open_link<P: Protocol>(
         let stream = connect(
             &reactor,
             &[association.address],
-            &P::socket_options(&shared.options),
+            &P::socket_options(&shared.remote.options),
             CONNECT_TIMEOUT,
         )
         .await
@@ -1182,7 +1183,7 @@ async fn try_open_link<P: Protocol>(
             generation: association.generation,
             qid,
         });
-        let wire = P::wire(&reactor, &shared, association, qid);
+        let wire = P::wire(&reactor, &shared.remote, association, qid);
         strong.state.borrow_mut().open += 1;
         let connection = Connection::start(&reactor, stream, wire, owner);
         drop(strong);
@@ -1192,7 +1193,7 @@ async fn try_open_link<P: Protocol>(
             calls,
         };
         let guard = CloseOnDrop::new(&caller.connection);
-        match P::greet(&caller, &shared, association, qid).await {
+        match P::greet(&caller, &shared.remote, association, qid).await {
             Ok(()) => {
                 let Some(queue) = queue.upgrade() else {
                     return Ok(());

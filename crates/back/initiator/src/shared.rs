@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_block::{
     BlockSize, DeallocatedRead, FenceReply, Geometry, VolumeError, VolumeEvent, Watcher,
@@ -13,7 +13,8 @@ use weir_block::{
 use weir_reactor::{Mailbox, Sender};
 
 use crate::durability::Durability;
-use crate::protocol::{Association, Patience, Profile, Protocol};
+use crate::protocol::{Association, Patience, Protocol, RemoteOf};
+use crate::remote::{Profile, Remote};
 
 /// From the home to a queue.
 pub(crate) enum QueueMessage<P: Protocol> {
@@ -91,21 +92,14 @@ struct State<P: Protocol> {
 }
 
 /// All that reactors know of a volume in common.
-pub struct Shared<P: Protocol> {
-    /// Where to connect, and how.
-    pub options: P::Options,
-    /// This host, as it says to targets who it is.
-    pub host: P::Host,
+pub(crate) struct Shared<P: Protocol> {
+    pub(crate) remote: RemoteOf<P>,
     pub(crate) patience: Patience,
-    /// Connections for I/O that are spread over the queues of the volume; each of these has at least one, also when there are more.
-    pub queues_wanted: u16,
     /// Connections that one [`weir_block::Queue`] takes.
     pub(crate) queues_share: u16,
     pub(crate) home: Arc<Mailbox<HomeMessage<P>>>,
     pub(crate) read_only: bool,
     pub(crate) durability: Durability,
-    /// The medium that the volume is; it stays that one.
-    recognised: OnceLock<(P::Identity, BlockSize)>,
     geometry: Mutex<Geometry>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     state: Mutex<State<P>>,
@@ -114,7 +108,7 @@ pub struct Shared<P: Protocol> {
 impl<P: Protocol> Shared<P> {
     /// A volume that was not reached yet, to be used on up to `reactors` reactors. `queues` is how many connections for I/O are
     /// spread over these: at least one for each.
-    pub fn new(
+    pub(crate) fn new(
         options: P::Options,
         host: P::Host,
         queues: Option<u16>,
@@ -124,14 +118,11 @@ impl<P: Protocol> Shared<P> {
         let queues_wanted = queues.unwrap_or(reactors).max(reactors);
         Shared {
             queues_share: queues_wanted.div_ceil(reactors),
-            queues_wanted,
             patience: P::patience(&options),
-            options,
-            host,
+            remote: Remote::new(options, host, queues_wanted),
             read_only,
             durability: Durability::default(),
             home: Mailbox::new(),
-            recognised: OnceLock::new(),
             // Replaced before anybody sees it: a volume is not handed out before its first association.
             geometry: Mutex::new(Geometry {
                 generation: 0,
@@ -159,13 +150,6 @@ impl<P: Protocol> Shared<P> {
                 ended: false,
             }),
         }
-    }
-
-    /// Returns whether the medium is the one that was seen first, as which it stays.
-    pub fn recognise(&self, profile: &Profile<P::Identity>) -> bool {
-        let found = (profile.identity.clone(), profile.geometry.block_size);
-        let first = self.recognised.get_or_init(|| found);
-        first.0 == profile.identity && first.1 == profile.geometry.block_size
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -226,7 +210,7 @@ impl<P: Protocol> Shared<P> {
         }
         let free =
             |qids: std::ops::RangeInclusive<u16>| qids.filter(|qid| !state.qids_used.contains(qid));
-        let spread = free(1..=state.queues.min(self.queues_wanted));
+        let spread = free(1..=state.queues.min(self.remote.queues_wanted));
         let mut qids: Vec<u16> = spread.take(self.queues_share.into()).collect();
         if qids.is_empty() {
             // One more than were meant to be: it shares nothing, but works.
@@ -273,7 +257,7 @@ impl<P: Protocol> Shared<P> {
     }
 
     /// The highest I/O queue in use; an association with fewer is of no use.
-    pub fn queues_used(&self) -> u16 {
+    pub(crate) fn queues_used(&self) -> u16 {
         lock(&self.state).qids_used.last().copied().unwrap_or(0)
     }
 
@@ -323,7 +307,7 @@ impl<P: Protocol> Shared<P> {
 
     /// The volume as a person knows it.
     pub(crate) fn name(&self) -> String {
-        P::name(&self.options)
+        P::name(&self.remote.options)
     }
 }
 

@@ -12,9 +12,23 @@ use weir_memory::{Pool, Segments};
 use weir_reactor::{Reactor, oneshot};
 
 use crate::home::Home;
-use crate::protocol::Protocol;
+use crate::protocol::{Next, Protocol};
 use crate::queue::IoQueue;
 use crate::shared::{HomeMessage, Shared, lock};
+
+/// A volume that is to be opened.
+pub struct Opening<P: Protocol> {
+    /// Where to connect, and how.
+    pub options: P::Options,
+    /// This host, as it says to targets who it is.
+    pub host: P::Host,
+    /// Connections for I/O that are spread over the reactors; `None`: one for each.
+    pub queues: Option<u16>,
+    /// Reactors on which the volume is used, at most.
+    pub reactors: u16,
+    /// Whether nothing may be written.
+    pub read_only: bool,
+}
 
 /// The volumes that one initiator has open.
 pub struct Volumes<P: Protocol>(Mutex<Vec<Weak<Shared<P>>>>);
@@ -33,10 +47,21 @@ impl<P: Protocol> Volumes<P> {
     pub async fn open(
         &self,
         reactor: &Reactor,
-        shared: Shared<P>,
+        opening: Opening<P>,
     ) -> Result<Arc<RemoteVolume<P>>, P::ConnectError> {
-        let shared = Arc::new(shared);
-        let first = P::establish(reactor, &shared, 1).await?;
+        let Opening {
+            options,
+            host,
+            queues,
+            reactors,
+            read_only,
+        } = opening;
+        let shared = Arc::new(Shared::new(options, host, queues, reactors, read_only));
+        let next = Next {
+            generation: 1,
+            queues_used: 0,
+        };
+        let first = P::establish(reactor, &shared.remote, next).await?;
         Home::start(reactor, Arc::clone(&shared), first);
         let mut open = lock(&self.0);
         open.retain(|volume| volume.strong_count() > 0);
@@ -77,7 +102,7 @@ impl<P: Protocol> RemoteVolume<P> {
     /// Where it is, and how it is reached.
     #[must_use]
     pub fn options(&self) -> &P::Options {
-        &self.shared.options
+        &self.shared.remote.options
     }
 }
 

@@ -11,8 +11,7 @@ use weir_reactor::Reactor;
 use crate::asking::{CommandFailure, log_out};
 use crate::nexus::{Answer, Nexus};
 use crate::options::{ChapOptions, Options, PORT};
-use crate::session::{ConnectError, open, settings};
-use crate::volume::identity;
+use crate::session::{ConnectError, identity, open, settings};
 
 /// For how long a target may take to list what it has.
 const TIMEOUT: Duration = Duration::from_secs(30);

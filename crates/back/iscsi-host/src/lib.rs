@@ -31,11 +31,11 @@ mod volume;
 
 pub use asking::CommandFailure;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
-pub use options::{ChapOptions, IdentityError, Options, initiator_name};
+pub use options::{ChapOptions, IdentityError, Options, SCHEME, initiator_name};
 pub use profile::UnitError;
 #[doc(hidden)]
 pub use profile::geometry_of;
 pub use protocol::Iscsi;
 pub use secrets::{MUTUAL_SECRET_VARIABLE, SECRET_VARIABLE, SecretError};
 pub use session::ConnectError;
-pub use volume::{IscsiHost, IscsiVolume, SCHEME};
+pub use volume::{IscsiHost, IscsiVolume};

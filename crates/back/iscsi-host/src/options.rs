@@ -13,6 +13,8 @@ use weir_scsi::lun::Lun;
 use weir_volume::url::value_error;
 use weir_volume::{UrlError, VolumeUrl};
 
+/// The scheme of the URLs of this crate's volumes.
+pub const SCHEME: &str = "iscsi";
 /// The port of iSCSI targets (RFC 7143 section 4.2.7.1).
 pub const PORT: u16 = 3260;
 /// The most sessions that may be asked for.

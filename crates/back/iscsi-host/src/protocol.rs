@@ -5,13 +5,14 @@
 //! association has the same ISID. A command that is aborted has ended when the target says so.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::VolumeError;
 use weir_initiator::plan::Method;
 use weir_initiator::{
-    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Patience, Protocol,
-    Shared, Verdict,
+    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Next, Patience,
+    Protocol, Remote, Verdict,
 };
 use weir_iscsi::login::SessionType;
 use weir_iscsi::pdu::Itt;
@@ -22,24 +23,34 @@ use weir_scsi::sense::Status;
 use crate::asking::{Asking, CommandFailure, log_out};
 use crate::command;
 use crate::nexus::{Answer, Nexus};
-use crate::options::Options;
+use crate::options::{Options, SCHEME};
 use crate::outcome;
 use crate::profile::Profile;
 use crate::session::{
-    ConnectError, Details, Identity, Keeper, LoginFailure, check_group, establish, logged_in,
-    recognise, settings,
+    ConnectError, Identity, Keeper, LoginFailure, Unit, check_group, keep, logged_in, recognise,
+    settings,
 };
-use crate::volume::SCHEME;
 
 /// For how long a target is waited for that is told to end something.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how long a queue that is given up waits for its logout.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Sessions for I/O that one volume may have.
+const QUEUES_MAX: u16 = 1024;
+/// Time after which a target has ended what a lost session sent. Nothing in the protocol bounds it: a target ends the tasks of a
+/// session when it notices that its connection is gone (RFC 7143 section 7.1.5), for which targets wait some seconds. It matters only
+/// where the session is never made again; making it again ends its tasks.
+const QUIET: Duration = Duration::from_secs(60);
 /// How often a session for I/O is asked whether its unit is ready: what happened before it was made is told first.
 const ATTENTIONS_MAX: u32 = 8;
 
 /// iSCSI.
 pub struct Iscsi;
+
+/// What an association has of iSCSI's own.
+pub struct Details {
+    pub(crate) depth: u16,
+}
 
 impl Protocol for Iscsi {
     type Wire = Nexus;
@@ -85,10 +96,26 @@ impl Protocol for Iscsi {
 
     async fn establish(
         reactor: &Reactor,
-        shared: &Shared<Iscsi>,
-        generation: u64,
+        remote: &Unit,
+        next: Next,
     ) -> Result<Established<Iscsi>, ConnectError> {
-        establish(reactor, shared, generation).await
+        let kept = keep(reactor, remote, next.generation).await?;
+        let common = &remote.options.common;
+        Ok(Established {
+            association: Arc::new(Association {
+                generation: next.generation,
+                address: kept.address,
+                profile: kept.profile,
+                queues: QUEUES_MAX,
+                details: Details {
+                    depth: common.depth,
+                },
+            }),
+            admin: kept.keeper,
+            keep_alive: common.keep_alive,
+            traffic_based: false,
+            quiet: QUIET,
+        })
     }
 
     async fn end_of(keeper: &Keeper) -> String {
@@ -103,7 +130,7 @@ impl Protocol for Iscsi {
     /// Asks the unit whether it is ready, now and then: what changed is told to whoever asks anything.
     async fn events(
         established: &Established<Iscsi>,
-        shared: &Shared<Iscsi>,
+        remote: &Unit,
         changed: &dyn Fn(Option<Profile>),
     ) {
         let asking = &established.admin.asking;
@@ -119,7 +146,7 @@ impl Protocol for Iscsi {
                 // The end of the connection is noticed elsewhere.
                 Err(_) => return,
             }
-            match Iscsi::look(established, shared).await {
+            match Iscsi::look(established, remote).await {
                 Ok(profile) => changed(profile),
                 Err(error) => tracing::warn!(%error, "cannot see what changed of the unit"),
             }
@@ -128,11 +155,11 @@ impl Protocol for Iscsi {
 
     async fn look(
         established: &Established<Iscsi>,
-        shared: &Shared<Iscsi>,
+        remote: &Unit,
     ) -> Result<Option<Profile>, ConnectError> {
         let profile = established.admin.asking.profile().await;
         let profile = profile.map_err(ConnectError::from).and_then(|profile| {
-            recognise(shared, &profile)?;
+            recognise(remote, &profile)?;
             Ok(profile)
         });
         match profile {
@@ -169,13 +196,8 @@ impl Protocol for Iscsi {
         keeper.asking.ping(timeout).await.is_ok()
     }
 
-    fn wire(
-        reactor: &Reactor,
-        shared: &Shared<Iscsi>,
-        association: &Association<Iscsi>,
-        qid: u16,
-    ) -> Nexus {
-        let Shared { options, host, .. } = shared;
+    fn wire(reactor: &Reactor, remote: &Unit, association: &Association<Iscsi>, qid: u16) -> Nexus {
+        let Remote { options, host, .. } = remote;
         let session = SessionType::Normal(options.target.clone());
         let depth = association.details.depth;
         Nexus::new(settings(reactor, options, host, qid, session, depth))
@@ -183,7 +205,7 @@ impl Protocol for Iscsi {
 
     async fn greet(
         caller: &Caller<Nexus>,
-        shared: &Shared<Iscsi>,
+        remote: &Unit,
         _: &Association<Iscsi>,
         _: u16,
     ) -> Result<(), LinkFailure> {
@@ -196,7 +218,7 @@ impl Protocol for Iscsi {
             reason,
             again: false,
         };
-        let Shared { options, host, .. } = shared;
+        let Remote { options, host, .. } = remote;
         check_group(caller, options, host).map_err(|error| fail(error.to_string()))?;
         let asking = Asking {
             caller: caller.clone(),
@@ -222,8 +244,8 @@ impl Protocol for Iscsi {
         1
     }
 
-    fn issue(nexus: &mut Nexus, shared: &Shared<Iscsi>, command: &Command<'_>, user: u64) -> Itt {
-        let lun = u64::from_be_bytes(Lun::Unit(shared.options.lun).encode());
+    fn issue(nexus: &mut Nexus, remote: &Unit, command: &Command<'_>, user: u64) -> Itt {
+        let lun = u64::from_be_bytes(Lun::Unit(remote.options.lun).encode());
         let (cdb, payload) = command::make(command);
         nexus.submit_task(lun, cdb, payload, user)
     }

@@ -1,14 +1,14 @@
 //! From an address to a session, and from sessions to an association: connect, log in, ask the unit.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use weir_initiator::options::host_and_port;
 use weir_initiator::{
-    Association, CONNECT_TIMEOUT, Caller, Calls, Connection, Established, Shared, connect, resolve,
-    within,
+    CONNECT_TIMEOUT, Caller, Calls, Connection, Remote, connect, resolve, within,
 };
 use weir_iscsi::login::{
     InitiatorChap, InitiatorLoginError, InitiatorSettings, LoggedIn, SessionType,
@@ -22,26 +22,18 @@ use crate::asking::{Asking, CommandFailure, ProfileError};
 use crate::nexus::{CHALLENGE_BYTES, Fault, Nexus, Settings};
 use crate::options::{Options, PORT};
 use crate::profile::{Profile, UnitError};
-use crate::protocol::Iscsi;
-use crate::secrets::SecretError;
+use crate::secrets::{SecretError, chap};
 
 /// For how long a login may take.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often a target may send a login elsewhere.
 const MOVES_MAX: u32 = 4;
-/// Sessions for I/O that one volume may have.
-const QUEUES_MAX: u16 = 1024;
 /// MaxRecvDataSegmentLength: data is handed on as it comes, so that long PDUs cost nothing.
 const RECEIVE_SEGMENT_BYTES: u32 = 1 << 20;
 /// Qualifiers of ISIDs from here on are those of sessions by which associations are kept; below are those for I/O.
 const KEEPERS: u16 = 0x8000;
 /// Outstanding commands of a session by which an association is kept.
 const KEEPER_SLOTS: u16 = 8;
-/// Time after which a target has ended what a lost session sent. Nothing in the protocol bounds it: a target ends the tasks of a
-/// session when it notices that its connection is gone (RFC 7143 section 7.1.5), for which targets wait some seconds. It matters only
-/// where the session is never made again; making it again ends its tasks.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// Failure of a session to be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
@@ -143,11 +135,6 @@ pub struct Identity {
     pub(crate) portal_group: OnceLock<u16>,
 }
 
-/// What an association has of iSCSI's own.
-pub struct Details {
-    pub(crate) depth: u16,
-}
-
 /// The session by which an association is kept. It ends when this is dropped.
 pub struct Keeper {
     pub(crate) asking: Asking,
@@ -157,6 +144,36 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.asking.caller.connection.close();
     }
+}
+
+/// This host under `options`: with its secrets, and ISIDs of its own.
+pub(crate) async fn identity(
+    reactor: &Reactor,
+    options: &Options,
+    name: &Name,
+    beneath: Option<PathBuf>,
+) -> Result<Identity, ConnectError> {
+    let name = options.initiator.clone().unwrap_or_else(|| name.clone());
+    let mut naming = [0; 3];
+    reactor.system().random_bytes(&mut naming);
+    let chap = match &options.chap.user {
+        None => None,
+        Some(_) => {
+            let (asked, of) = (options.chap.clone(), name.clone());
+            let read = reactor.offload(move || chap(&asked, &of, beneath.as_deref()));
+            let missing = SecretError::File {
+                path: "the file".to_owned(),
+                error: "reading it failed".to_owned(),
+            };
+            read.await.ok_or(missing)??
+        }
+    };
+    Ok(Identity {
+        name,
+        chap,
+        naming,
+        portal_group: OnceLock::new(),
+    })
 }
 
 /// Settings of session `qualifier` of this host.
@@ -346,44 +363,42 @@ pub(crate) async fn open(
     })
 }
 
-/// Makes the association of `generation`.
+/// A logical unit as it is reached.
+pub(crate) type Unit = Remote<Options, Identity, crate::profile::Identity>;
+
+/// A session by which an association is kept, and what was learnt over it.
+pub(crate) struct Kept {
+    pub(crate) keeper: Keeper,
+    pub(crate) address: SocketAddr,
+    pub(crate) profile: Profile,
+}
+
+/// Opens the session by which an association is kept, and asks what there is to know.
 ///
 /// # Errors
 /// [`ConnectError`].
-pub(crate) async fn establish(
+pub(crate) async fn keep(
     reactor: &Reactor,
-    shared: &Shared<Iscsi>,
+    remote: &Unit,
     generation: u64,
-) -> Result<Established<Iscsi>, ConnectError> {
-    let Shared { options, host, .. } = shared;
+) -> Result<Kept, ConnectError> {
+    let Remote { options, host, .. } = remote;
     // The last one may still be asked.
     let qualifier = KEEPERS | generation as u16 & !KEEPERS;
     let session = SessionType::Normal(options.target.clone());
     let settings = settings(reactor, options, host, qualifier, session, KEEPER_SLOTS);
     let (caller, address) = open(reactor, options, &settings).await?;
-    let admin = Keeper {
-        asking: Asking {
-            caller,
-            lun: options.lun,
-        },
+    let lun = options.lun;
+    let keeper = Keeper {
+        asking: Asking { caller, lun },
     };
-    check_group(&admin.asking.caller, options, host)?;
-    let profile = admin.asking.profile().await?;
-    recognise(shared, &profile)?;
-    Ok(Established {
-        association: Arc::new(Association {
-            generation,
-            address,
-            profile,
-            queues: QUEUES_MAX,
-            details: Details {
-                depth: options.common.depth,
-            },
-        }),
-        admin,
-        keep_alive: options.common.keep_alive,
-        traffic_based: false,
-        quiet: QUIET,
+    check_group(&keeper.asking.caller, options, host)?;
+    let profile = keeper.asking.profile().await?;
+    recognise(remote, &profile)?;
+    Ok(Kept {
+        keeper,
+        address,
+        profile,
     })
 }
 
@@ -409,11 +424,11 @@ pub(crate) fn check_group(
 }
 
 /// Refuses a unit that is another one than the first that was seen.
-pub(crate) fn recognise(shared: &Shared<Iscsi>, profile: &Profile) -> Result<(), UnitError> {
-    match shared.recognise(profile) {
+pub(crate) fn recognise(remote: &Unit, profile: &Profile) -> Result<(), UnitError> {
+    match remote.recognise(profile) {
         true => Ok(()),
         false => Err(UnitError::Other {
-            lun: shared.options.lun,
+            lun: remote.options.lun,
         }),
     }
 }

@@ -1,21 +1,17 @@
 //! This program as an iSCSI initiator: who opens volumes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use weir_block::Volume;
-use weir_initiator::{RemoteVolume, Shared, Volumes};
+use weir_initiator::{Opening, RemoteVolume, Volumes};
 use weir_iscsi::Name;
 use weir_reactor::Reactor;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
 use crate::options::Options;
 use crate::protocol::Iscsi;
-use crate::secrets::{SecretError, chap};
-use crate::session::{ConnectError, Identity};
-
-/// The scheme of the URLs of this crate's volumes.
-pub const SCHEME: &str = "iscsi";
+use crate::session::{ConnectError, identity};
 
 /// A logical unit of a remote target.
 pub type IscsiVolume = RemoteVolume<Iscsi>;
@@ -69,12 +65,17 @@ impl IscsiHost {
         beneath: Option<PathBuf>,
     ) -> Result<Arc<IscsiVolume>, ConnectError> {
         let identity = identity(reactor, &options, &self.name, beneath).await?;
-        let sessions = options.sessions;
-        let shared = Shared::new(options, identity, sessions, self.reactors, read_only);
-        self.volumes.open(reactor, shared).await
+        let opening = Opening {
+            queues: options.sessions,
+            options,
+            host: identity,
+            reactors: self.reactors,
+            read_only,
+        };
+        self.volumes.open(reactor, opening).await
     }
 
-    /// Opens `iscsi:` volumes for a [`weir_volume::Registry`], under [`SCHEME`].
+    /// Opens `iscsi:` volumes for a [`weir_volume::Registry`], under [`SCHEME`](crate::SCHEME).
     #[must_use]
     pub fn factory(self: &Arc<Self>) -> Factory {
         let host = Arc::clone(self);
@@ -100,34 +101,4 @@ impl IscsiHost {
     pub async fn close_all(&self) {
         self.volumes.close_all().await;
     }
-}
-
-/// This host under `options`: with its secrets, and ISIDs of its own.
-pub(crate) async fn identity(
-    reactor: &Reactor,
-    options: &Options,
-    name: &Name,
-    beneath: Option<PathBuf>,
-) -> Result<Identity, ConnectError> {
-    let name = options.initiator.clone().unwrap_or_else(|| name.clone());
-    let mut naming = [0; 3];
-    reactor.system().random_bytes(&mut naming);
-    let chap = match &options.chap.user {
-        None => None,
-        Some(_) => {
-            let (asked, of) = (options.chap.clone(), name.clone());
-            let read = reactor.offload(move || chap(&asked, &of, beneath.as_deref()));
-            let missing = SecretError::File {
-                path: "the file".to_owned(),
-                error: "reading it failed".to_owned(),
-            };
-            read.await.ok_or(missing)??
-        }
-    };
-    Ok(Identity {
-        name,
-        chap,
-        naming,
-        portal_group: OnceLock::new(),
-    })
 }

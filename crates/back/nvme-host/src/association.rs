@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_nvme::Nqn;
@@ -17,12 +16,11 @@ use weir_nvme::property::{
 };
 use weir_reactor::Reactor;
 
-use weir_initiator::{CONNECT_TIMEOUT, Calls, Connection, connect, within};
+use weir_initiator::{CONNECT_TIMEOUT, Calls, Connection, Ended, Next, Remote, connect, within};
 
 use crate::admin::{ADMIN_DEPTH, Caller, CommandFailure, QueueConnect};
 use crate::options::{HostIdentity, Options};
-use crate::profile::{Identified, NLB_MAX, NamespaceError, Profile};
-use crate::protocol::{Association, Details, Ended, Established, Shared};
+use crate::profile::{Identified, Identity, NLB_MAX, NamespaceError, Profile};
 use crate::queue_pair::{QueuePair, Settings};
 
 /// I/O queues that are asked for beyond those that are meant to be used, for users that open a queue more, or open the next one
@@ -434,26 +432,59 @@ fn refusal(options: &Options, identity: &HostIdentity, failure: CommandFailure) 
     }
 }
 
-/// Makes the association of `generation`.
+/// A namespace as it is reached.
+pub(crate) type Namespace = Remote<Options, HostIdentity, Identity>;
+
+/// What an association has of NVMe's own.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// CNTLID.
+    pub(crate) controller_id: u16,
+    /// The longest data that may go with an I/O command in its capsule (IOCCSZ).
+    pub(crate) in_capsule_bytes: u32,
+    /// Outstanding commands per I/O queue.
+    pub(crate) depth: u16,
+    /// Whether Disconnect deletes an I/O queue (OFCS).
+    pub(crate) disconnect: bool,
+    /// CRDT1 to CRDT3.
+    pub(crate) retry_delays: [Duration; 3],
+}
+
+/// An admin queue, and what was learnt over it.
+pub(crate) struct Enabled {
+    pub(crate) admin: Admin,
+    pub(crate) profile: Profile,
+    /// I/O queues that the controller has for this host.
+    pub(crate) queues: u16,
+    pub(crate) details: Details,
+    /// Keep Alive Timeout as the controller has it.
+    pub(crate) keep_alive: Duration,
+    /// Whether I/O keeps the association alive too (TBKAS).
+    pub(crate) traffic_based: bool,
+    /// So long after the last connection was closed, the controller has surely ended the association by itself.
+    pub(crate) quiet: Duration,
+}
+
+/// Connects an admin queue, and asks what there is to know.
 ///
 /// # Errors
 /// [`ConnectError`].
-pub(crate) async fn establish(
+pub(crate) async fn enable(
     reactor: &Reactor,
-    shared: &Shared,
-    generation: u64,
-) -> Result<Established, ConnectError> {
-    let Shared {
+    remote: &Namespace,
+    next: Next,
+) -> Result<Enabled, ConnectError> {
+    let Remote {
         options,
         host: identity,
         ..
-    } = shared;
+    } = remote;
     let mut admin = Admin::open(reactor, options, identity, options.common.keep_alive).await?;
     let controller = Box::new(admin.identify_controller().await?);
     check_controller(options, &controller)?;
-    let asked = shared.queues_wanted.saturating_add(QUEUES_SPARE);
+    let asked = remote.queues_wanted.saturating_add(QUEUES_SPARE);
     let queues = grant_queues(&admin.caller, asked).await?;
-    let used = shared.queues_used();
+    let used = next.queues_used;
     if queues < used {
         return Err(ConnectError::Queues {
             granted: queues,
@@ -483,17 +514,12 @@ pub(crate) async fn establish(
     };
     admin.controller = Some(controller);
     let profile = admin.profile(options.nsid).await?;
-    recognise(shared, &profile)?;
-    let association = Association {
-        generation,
-        address: admin.address,
+    recognise(remote, &profile)?;
+    Ok(Enabled {
+        admin,
         profile,
         queues,
         details,
-    };
-    Ok(Established {
-        association: Arc::new(association),
-        admin,
         keep_alive,
         traffic_based,
         quiet: quiet_time(keep_alive, traffic_based),
@@ -501,11 +527,11 @@ pub(crate) async fn establish(
 }
 
 /// Refuses a namespace that is another one than the first that was seen.
-pub(crate) fn recognise(shared: &Shared, profile: &Profile) -> Result<(), NamespaceError> {
-    match shared.recognise(profile) {
+pub(crate) fn recognise(remote: &Namespace, profile: &Profile) -> Result<(), NamespaceError> {
+    match remote.recognise(profile) {
         true => Ok(()),
         false => Err(NamespaceError::Other {
-            nsid: shared.options.nsid,
+            nsid: remote.options.nsid,
         }),
     }
 }
@@ -593,6 +619,7 @@ async fn keep_alive(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use weir_nvme::Nqn;

@@ -32,9 +32,9 @@ mod volume;
 pub use admin::CommandFailure;
 pub use association::ConnectError;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
-pub use options::{HostIdentity, IdentityError, Options};
+pub use options::{HostIdentity, IdentityError, Options, SCHEME};
 pub use profile::NamespaceError;
 #[doc(hidden)]
 pub use profile::geometry_of;
 pub use protocol::NvmeTcp;
-pub use volume::{NvmeHost, NvmeVolume, SCHEME};
+pub use volume::{NvmeHost, NvmeVolume};

@@ -8,6 +8,8 @@ use weir_nvme::{HostId, Nqn};
 use weir_volume::url::value_error;
 use weir_volume::{UrlError, VolumeUrl};
 
+/// The scheme of the URLs of this crate's volumes.
+pub const SCHEME: &str = "nvme+tcp";
 /// The port of NVMe over TCP I/O controllers (NVMe/TCP Transport 1.0 section 3.1.1).
 pub const PORT: u16 = 4420;
 /// The port of discovery controllers (NVMe/TCP Transport 1.0 section 3.1.1).

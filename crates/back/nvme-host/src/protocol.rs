@@ -12,10 +12,11 @@
 //! for which the margin stands.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_initiator::plan::Method;
-use weir_initiator::{Judged, LinkFailure, Patience, Protocol, Verdict};
+use weir_initiator::{Ended, Judged, LinkFailure, Next, Patience, Protocol, Verdict};
 use weir_nvme::Status;
 use weir_nvme::command::GetLogPage;
 use weir_nvme::event::{AsynchronousEvent, EventType};
@@ -23,13 +24,12 @@ use weir_nvme::log::LogId;
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::admin::{Caller, CommandFailure, QueueConnect};
-use crate::association::{Admin, ConnectError, WayOut, establish, recognise};
+use crate::association::{Admin, ConnectError, Details, Namespace, WayOut, enable, recognise};
 use crate::command::{Made, NamespaceCommand};
-use crate::options::{HostIdentity, Options};
+use crate::options::{HostIdentity, Options, SCHEME};
 use crate::outcome::{judge, may_have_been_done};
 use crate::profile::{Identity, Profile};
 use crate::queue_pair::{Answer, QueuePair, Settings};
-use crate::volume::SCHEME;
 
 /// For how long a queue that is given up waits for its Disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,25 +37,8 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// NVMe over TCP.
 pub struct NvmeTcp;
 
-pub(crate) type Shared = weir_initiator::Shared<NvmeTcp>;
-pub(crate) type Association = weir_initiator::Association<NvmeTcp>;
-pub(crate) type Established = weir_initiator::Established<NvmeTcp>;
-pub(crate) use weir_initiator::Ended;
-
-/// What an association has of NVMe's own.
-#[derive(Debug, Clone)]
-pub struct Details {
-    /// CNTLID.
-    pub(crate) controller_id: u16,
-    /// The longest data that may go with an I/O command in its capsule (IOCCSZ).
-    pub(crate) in_capsule_bytes: u32,
-    /// Outstanding commands per I/O queue.
-    pub(crate) depth: u16,
-    /// Whether Disconnect deletes an I/O queue (OFCS).
-    pub(crate) disconnect: bool,
-    /// CRDT1 to CRDT3.
-    pub(crate) retry_delays: [Duration; 3],
-}
+type Association = weir_initiator::Association<NvmeTcp>;
+type Established = weir_initiator::Established<NvmeTcp>;
 
 /// CIDs of a command in flight: two of a fused pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,10 +87,23 @@ impl Protocol for NvmeTcp {
 
     async fn establish(
         reactor: &Reactor,
-        shared: &Shared,
-        generation: u64,
+        remote: &Namespace,
+        next: Next,
     ) -> Result<Established, ConnectError> {
-        establish(reactor, shared, generation).await
+        let enabled = enable(reactor, remote, next).await?;
+        Ok(Established {
+            association: Arc::new(Association {
+                generation: next.generation,
+                address: enabled.admin.address,
+                profile: enabled.profile,
+                queues: enabled.queues,
+                details: enabled.details,
+            }),
+            admin: enabled.admin,
+            keep_alive: enabled.keep_alive,
+            traffic_based: enabled.traffic_based,
+            quiet: enabled.quiet,
+        })
     }
 
     async fn end_of(admin: &Admin) -> String {
@@ -124,7 +120,11 @@ impl Protocol for NvmeTcp {
     }
 
     /// Keeps one Asynchronous Event Request at the controller, and sees after what it tells.
-    async fn events(established: &Established, shared: &Shared, changed: &dyn Fn(Option<Profile>)) {
+    async fn events(
+        established: &Established,
+        remote: &Namespace,
+        changed: &dyn Fn(Option<Profile>),
+    ) {
         loop {
             let event = match established.admin.caller.event().await {
                 Ok(event) => event,
@@ -135,7 +135,7 @@ impl Protocol for NvmeTcp {
                 // The end of the connection is noticed elsewhere.
                 Err(_) => return,
             };
-            if let Err(failure) = see_after(established, shared, event, changed).await {
+            if let Err(failure) = see_after(established, remote, event, changed).await {
                 tracing::warn!(%failure, event = %event.event, "an event could not be seen after");
             }
         }
@@ -143,11 +143,11 @@ impl Protocol for NvmeTcp {
 
     async fn look(
         established: &Established,
-        shared: &Shared,
+        remote: &Namespace,
     ) -> Result<Option<Profile>, ConnectError> {
-        let profile = established.admin.profile(shared.options.nsid).await;
+        let profile = established.admin.profile(remote.options.nsid).await;
         let profile = profile.and_then(|profile| {
-            recognise(shared, &profile)?;
+            recognise(remote, &profile)?;
             Ok(profile)
         });
         match profile {
@@ -180,18 +180,18 @@ impl Protocol for NvmeTcp {
         admin.answers(timeout).await
     }
 
-    fn wire(_: &Reactor, shared: &Shared, association: &Association, _: u16) -> QueuePair {
+    fn wire(_: &Reactor, remote: &Namespace, association: &Association, _: u16) -> QueuePair {
         let Details {
             depth,
             in_capsule_bytes,
             ..
         } = association.details;
-        QueuePair::new(Settings::io(&shared.options, depth, in_capsule_bytes))
+        QueuePair::new(Settings::io(&remote.options, depth, in_capsule_bytes))
     }
 
     async fn greet(
         caller: &weir_initiator::Caller<QueuePair>,
-        shared: &Shared,
+        remote: &Namespace,
         association: &Association,
         qid: u16,
     ) -> Result<(), LinkFailure> {
@@ -200,8 +200,8 @@ impl Protocol for NvmeTcp {
             depth: association.details.depth,
             keep_alive: Duration::ZERO,
             controller_id: association.details.controller_id,
-            subsystem: &shared.options.subsystem,
-            host: &shared.host,
+            subsystem: &remote.options.subsystem,
+            host: &remote.host,
         };
         match Caller(caller.clone()).connect(&queue).await {
             Ok(_) => Ok(()),
@@ -226,11 +226,11 @@ impl Protocol for NvmeTcp {
 
     fn issue(
         pair: &mut QueuePair,
-        shared: &Shared,
+        remote: &Namespace,
         command: &weir_initiator::Command<'_>,
         user: u64,
     ) -> Cids {
-        let nsid = shared.options.nsid;
+        let nsid = remote.options.nsid;
         match (NamespaceCommand { command, nsid }).make() {
             Made::One(sqe, payload) => Cids(pair.submit(sqe, payload, user), None),
             Made::Fused(compare, write) => {
@@ -280,7 +280,7 @@ impl Protocol for NvmeTcp {
 /// Reads the log that an event is about, which lets the controller send the next one of its kind.
 async fn see_after(
     established: &Established,
-    shared: &Shared,
+    remote: &Namespace,
     event: AsynchronousEvent,
     changed: &dyn Fn(Option<Profile>),
 ) -> Result<(), ConnectError> {
@@ -290,7 +290,7 @@ async fn see_after(
         EventType::NamespaceAttributeChanged => {
             let log = LogId::ChangedNamespaceList;
             caller.log_page(GetLogPage::new(log, 0, 4096)).await?;
-            changed(NvmeTcp::look(established, shared).await?);
+            changed(NvmeTcp::look(established, remote).await?);
         }
         other => {
             let Some(log) = other.log() else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_block::Volume;
-use weir_initiator::{RemoteVolume, Shared, Volumes};
+use weir_initiator::{Opening, RemoteVolume, Volumes};
 use weir_reactor::{Reactor, System};
 use weir_volume::{Factory, OpenError, OpenRequest};
 
@@ -13,9 +13,6 @@ use crate::protocol::NvmeTcp;
 
 /// A namespace of a remote subsystem.
 pub type NvmeVolume = RemoteVolume<NvmeTcp>;
-
-/// The scheme of the URLs of this crate's volumes.
-pub const SCHEME: &str = "nvme+tcp";
 
 /// This program as an NVMe host: who it says it is, and what it has open.
 pub struct NvmeHost {
@@ -78,12 +75,17 @@ impl NvmeHost {
         read_only: bool,
     ) -> Result<Arc<NvmeVolume>, ConnectError> {
         let identity = self.identity_for(&options);
-        let queues = options.queues;
-        let shared = Shared::new(options, identity, queues, self.reactors, read_only);
-        self.volumes.open(reactor, shared).await
+        let opening = Opening {
+            queues: options.queues,
+            options,
+            host: identity,
+            reactors: self.reactors,
+            read_only,
+        };
+        self.volumes.open(reactor, opening).await
     }
 
-    /// Opens `nvme+tcp:` volumes for a [`weir_volume::Registry`], under [`SCHEME`].
+    /// Opens `nvme+tcp:` volumes for a [`weir_volume::Registry`], under [`SCHEME`](crate::SCHEME).
     #[must_use]
     pub fn factory(self: &Arc<Self>) -> Factory {
         let host = Arc::clone(self);
