@@ -151,7 +151,7 @@ impl Draft<'_> {
             )
         });
         Change {
-            stores: stores(before, after),
+            stores: before.stored() != after.stored(),
             losers,
             strangers_lose: loses(
                 (before.rights(), Standing::Stranger),
@@ -482,14 +482,4 @@ const fn nonzero(key: u64) -> Result<(), Refused> {
 fn loses(before: (Rights, Standing), after: (Rights, Standing)) -> bool {
     let lost = |access| before.0.allows(access, before.1) && !after.0.allows(access, after.1);
     lost(Access::Read) || lost(Access::Write)
-}
-
-/// Says that what is stored changes: a table is stored while its bit is set.
-fn stores(before: &Table, after: &Table) -> bool {
-    let stored = |table: &Table| {
-        table
-            .is_persistent
-            .then(|| (table.registrations.clone(), table.reservation.clone()))
-    };
-    stored(before) != stored(after)
 }

@@ -1,7 +1,10 @@
 //! Rights: which commands a reservation refuses to whom.
 
+use serde::{Deserialize, Serialize};
+
 /// Type of a reservation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReservationType {
     /// The holder alone writes.
     WriteExclusive,

@@ -1,7 +1,8 @@
-//! Tests of reservations: verdicts against a slow model, rules one by one, and random histories.
+//! Tests of reservations: verdicts against a slow model, rules one by one, random histories, and the stored form.
 
 mod random;
 mod rules;
+mod stored;
 mod verdicts;
 
 use weir_nvme::HostId;

@@ -161,6 +161,20 @@ fn check_table(table: &Table) {
     }
 }
 
+/// What is stored comes back, and a change says when it is another.
+fn check_stored(before: &Table, change: &Change) {
+    let stored = change.table.stored();
+    assert_eq!(stored.is_some(), change.table.is_persistent());
+    assert_eq!(change.stores, before.stored() != stored);
+    let Some(stored) = stored else { return };
+    let text = serde_json::to_string(&stored).expect("a form");
+    assert_eq!(serde_json::from_str(&text).ok(), Some(stored.clone()));
+    let table = Table::from(stored);
+    assert_eq!(table.registrations(), change.table.registrations());
+    assert_eq!(table.reservation(), change.table.reservation());
+    assert!(table.is_persistent() && table.unit_holder().is_none());
+}
+
 fn check_refusal(before: &Table, caller: &Registrant, operation: &Operation) {
     if access(operation).is_some_and(|access| !before.allows(caller, access)) {
         let refused = before.apply(caller, operation).expect_err("verdicts hold");
@@ -245,6 +259,7 @@ proptest! {
             let Ok(change) = outcome else { continue };
             check_table(&change.table);
             check_losers(&before, &change);
+            check_stored(&before, &change);
             check_notices(&before, &caller, &change);
             check_operation(&before, &caller, &operation, &change);
             let steps = change.table.generation() - before.generation();
