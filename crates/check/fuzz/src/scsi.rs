@@ -7,6 +7,10 @@ use weir_scsi::lun::{Lun, ReportedLuns, report_luns};
 use weir_scsi::mode::Mode;
 use weir_scsi::opcodes::SUPPORTED;
 use weir_scsi::ports::parse_groups;
+use weir_scsi::reservation::{
+    FullStatus, RegisterAndMoveList, RegisteredKeys, RegistrantStatus, ReservationCapabilities,
+    ReservationStatus, ReserveOutAction, ReserveOutList, TransportId,
+};
 use weir_scsi::sense::{FieldPointer, Sense, SenseFormat};
 use weir_scsi::task::TaskFunctions;
 use weir_scsi::unmap::{UnmapDescriptor, UnmapList, encode as unmap_list};
@@ -52,7 +56,25 @@ pub fn scsi(data: &[u8]) {
         let _ = MODE.select(data, is_long);
         let _ = parse_groups(data, is_long);
     }
+    reservations(data);
     answers(data);
+}
+
+fn reservations(data: &[u8]) {
+    if let Ok(transport) = TransportId::parse(data) {
+        assert_eq!(TransportId::parse(&transport.encode()), Ok(transport));
+    }
+    if let Ok(list) = ReserveOutList::parse(data, ReserveOutAction::Register) {
+        let again = ReserveOutList::parse(&list.encode(), ReserveOutAction::Register);
+        assert_eq!(again, Ok(list));
+    }
+    if let Ok(list) = RegisterAndMoveList::parse(data) {
+        assert_eq!(RegisterAndMoveList::parse(&list.encode()), Ok(list));
+    }
+    let _ = RegisteredKeys::parse(data);
+    let _ = ReservationStatus::parse(data);
+    let _ = ReservationCapabilities::parse(data);
+    let _ = FullStatus::parse(data);
 }
 
 fn command(cdb: &[u8; 16]) {
@@ -134,6 +156,27 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         relative: 1,
         port_group: 1,
     };
+    let transport = TransportId::IscsiPort {
+        name: "iqn.2026-01.org.example:host".into(),
+        isid: [0x80, 0, 0, 0, 0, 1],
+    };
+    let moving = RegisterAndMoveList {
+        key: 1,
+        action_key: 2,
+        unregisters: true,
+        persists: false,
+        relative_port: 1,
+        transport: transport.clone(),
+    };
+    let status = FullStatus {
+        generation: 1,
+        registrants: vec![RegistrantStatus {
+            key: 1,
+            holds: Some(5),
+            relative_port: 1,
+            transport: transport.clone(),
+        }],
+    };
     let ranges = [UnmapDescriptor { lba: 1, blocks: 2 }];
     let mut cdb = [0; 16];
     (cdb[0], cdb[1], cdb[13]) = (opcode::WRITE_SAME_16, 8, 1);
@@ -145,6 +188,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .to_vec(),
         unmap_list(&ranges),
         copy.encode(),
+        transport.encode(),
+        moving.encode(),
+        status.encode(),
         report_luns(&[Lun::Unit(0), Lun::Unit(300)]),
         Inquiry::block_device(*b"WEIR    ", [b' '; 16], *b"0.1 ")
             .encode()

@@ -13,6 +13,10 @@ use weir_nvme::log::{
     DiscoveryLogEntry, DiscoveryLogHeader, ErrorInformation, FirmwareSlot, SmartHealth,
     decode_ana_log, decode_changed_namespaces, encode_ana_log,
 };
+use weir_nvme::reservation::{
+    ReservationAcquire, ReservationRegister, ReservationRelease, ReservationReport,
+    ReservationReportCommand,
+};
 use weir_nvme::tcp::{
     Alignment, CapsuleCommand, DigestOptions, Event, FramingError, HEADER_SIZE_MAX,
     InitializeRequest, InitializeResponse, Pdu, Reader, ReceiveParameters, Side, Wanted, Writer,
@@ -126,6 +130,7 @@ pub fn commands(data: &[u8]) {
             let again = command.sqe(sqe.cid, sqe.sgl);
             assert_eq!(FabricsCommand::parse(&again), Ok(command));
         }
+        reservation(&sqe);
         let (entry, _) = bytes.split_first_chunk().expect("64 bytes");
         let cqe = Cqe::decode(entry);
         assert_eq!(Cqe::decode(&cqe.encode()), cqe);
@@ -134,6 +139,31 @@ pub fn commands(data: &[u8]) {
         let dword = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         let _ = AsynchronousEvent::from_dword(dword);
     }
+    for is_extended in [false, true] {
+        if let Ok(report) = ReservationReport::parse(data, is_extended) {
+            let again = ReservationReport::parse(&report.encode(is_extended), is_extended);
+            assert_eq!(again, Ok(report));
+        }
+    }
+}
+
+/// The entry as each of the reservation commands, whatever its opcode.
+fn reservation(sqe: &Sqe) {
+    let with = |cdw10| Sqe { cdw10, ..*sqe };
+    if let Ok(register) = ReservationRegister::from_sqe(sqe) {
+        let again = ReservationRegister::from_sqe(&with(register.to_cdw10()));
+        assert_eq!(again, Ok(register));
+    }
+    if let Ok(acquire) = ReservationAcquire::from_sqe(sqe) {
+        let again = ReservationAcquire::from_sqe(&with(acquire.to_cdw10()));
+        assert_eq!(again, Ok(acquire));
+    }
+    if let Ok(release) = ReservationRelease::from_sqe(sqe) {
+        let again = ReservationRelease::from_sqe(&with(release.to_cdw10()));
+        assert_eq!(again, Ok(release));
+    }
+    let report = ReservationReportCommand::from_sqe(sqe);
+    assert_eq!(report.to_dwords()[0], sqe.cdw10);
 }
 
 /// Lists of ranges that Dataset Management and Copy bring. The first two bytes say how many the command claims.

@@ -15,6 +15,7 @@ pub mod lun;
 pub mod mode;
 pub mod opcodes;
 pub mod ports;
+pub mod reservation;
 pub mod sense;
 pub mod task;
 pub mod unmap;

@@ -180,7 +180,7 @@ impl CopyRange {
     }
 }
 
-/// A command of an I/O queue. Reservation commands are recognised, their data is not read.
+/// A command of an I/O queue. Reservation commands are recognised; [`crate::reservation`] reads their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NvmCommand {
     /// Flush.

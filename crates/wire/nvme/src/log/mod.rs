@@ -8,6 +8,7 @@ mod controller;
 mod discovery;
 mod namespaces;
 mod ocp;
+mod reservation;
 mod support;
 
 pub use ana::{
@@ -23,6 +24,7 @@ pub use namespaces::{
     CHANGED_NAMESPACES_MAX, decode_changed_namespaces, encode_changed_namespaces,
 };
 pub use ocp::{OCP_UUID, OcpSmart};
+pub use reservation::{ReservationNotification, ReservationNotificationType};
 pub use support::{CommandEffects, CommandsSupportedAndEffects, LogSupport, SupportedLogPages};
 
 use crate::wire::open_enum;
@@ -76,7 +78,7 @@ open_enum! {
         BootPartition = 0x15 => "Boot Partition",
         /// 70h; see [`DiscoveryLogHeader`] and [`DiscoveryLogEntry`].
         Discovery = 0x70 => "Discovery",
-        /// 80h.
+        /// 80h; see [`ReservationNotification`].
         ReservationNotification = 0x80 => "Reservation Notification",
         /// 81h.
         SanitizeStatus = 0x81 => "Sanitize Status",
