@@ -270,6 +270,8 @@ const URLS: &[&str] = &[
     "concat:?member=file%3A/a&member=file%3A/b",
     "nvme+tcp://192.0.2.1:4420/nqn.2024-01.org.weir:s?nsid=1&hdgst=1&queues=4&depth=64&kato=5s",
     "nvme+tcp://[fd00::1]/nqn.2024-01.org.weir:s?hostid=4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11&ctrl_loss_timeout=-1",
+    "iscsi://192.0.2.1:3260/iqn.2026-01.org.weir:s/0?user=a&secret_file=/s&sessions=4&hdgst&first_burst=64k&max_burst=1M",
+    "iscsi://[fd00::1]/iqn.2026-01.org.weir:s/16383?immediate_data=no&initial_r2t&outstanding_r2t=1&initiator=iqn.2026-01.org.weir:h",
 ];
 
 #[cfg(feature = "gateway")]

@@ -363,6 +363,14 @@ fn write_same_and_unmap_reach_all_their_blocks() {
             AdditionalSense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE
         );
         assert!(initiator.run(&read(150, 1)).await.good() == block);
+        // More ranges than an UNMAP may have.
+        let list = unmap_list(&[UnmapDescriptor { lba: 0, blocks: 1 }; 257]);
+        (unmap.cdb[7], unmap.cdb[8]) = ((list.len() >> 8) as u8, list.len() as u8);
+        unmap.data = &list;
+        let sense = initiator.run(&unmap).await.sense();
+        let expected = AdditionalSense::PARAMETER_LIST_LENGTH_ERROR;
+        assert_eq!(sense.additional, expected);
+        assert!(initiator.run(&read(150, 1)).await.good() == block);
     });
 }
 

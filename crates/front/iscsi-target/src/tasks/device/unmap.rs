@@ -7,6 +7,7 @@ use weir_front::CommandKind;
 use weir_scsi::sense::{FieldPointer, Sense};
 use weir_scsi::unmap::{UNMAP_DESCRIPTOR_LENGTH, UNMAP_HEADER_LENGTH, UnmapDescriptor, UnmapList};
 
+use super::media::Bounds;
 use super::work::{REQUESTS_MAX, Work, bytes_of};
 use crate::scene::Scene;
 use crate::tasks::Tasks;
@@ -24,8 +25,8 @@ pub(super) fn begin(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
     let task = tasks.task(slot);
     let list = bytes_of(&task.take_data());
     let lun = task.at.attached.clone().expect("it has one");
-    let geometry = lun.geometry.get();
-    match ranges_of(&list, &geometry) {
+    let blocks_max = Bounds::of(&lun, scene).range_blocks_max();
+    match ranges_of(&list, &lun.geometry.get(), blocks_max) {
         Ok(ranges) => task.work = Work::Unmapping(ranges),
         Err(sense) => return tasks.finish(slot, Outcome::check(sense), scene),
     }
@@ -33,7 +34,11 @@ pub(super) fn begin(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
 }
 
 /// The ranges of a list, all of which are checked before the first is deallocated.
-fn ranges_of(list: &[u8], geometry: &Geometry) -> Result<VecDeque<UnmapDescriptor>, Sense> {
+fn ranges_of(
+    list: &[u8],
+    geometry: &Geometry,
+    blocks_max: u32,
+) -> Result<VecDeque<UnmapDescriptor>, Sense> {
     let list = UnmapList::parse(list)?;
     if list.len() > RANGES_MAX as usize {
         // BLOCK DESCRIPTOR DATA LENGTH.
@@ -42,6 +47,14 @@ fn ranges_of(list: &[u8], geometry: &Geometry) -> Result<VecDeque<UnmapDescripto
     let contains = |range: UnmapDescriptor| geometry.contains(range.lba, range.blocks.into());
     if !list.descriptors().all(contains) {
         return Err(Sense::lba_out_of_range());
+    }
+    let blocks: u64 = list
+        .descriptors()
+        .map(|range| u64::from(range.blocks))
+        .sum();
+    if blocks > blocks_max.into() {
+        // More than MAXIMUM UNMAP LBA COUNT (SBC-3 section 5.28.1).
+        return Err(Sense::invalid_field(FieldPointer::list(2)));
     }
     if geometry.deallocate_blocks == 0 {
         // A hint that there is no use for.
@@ -74,4 +87,41 @@ pub(super) fn go_on(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
     }
     scene.counters().other_commands.add(1);
     tasks.finish(slot, Outcome::good(), scene);
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_block::{BlockSize, DeallocatedRead};
+    use weir_scsi::unmap::encode;
+
+    use super::*;
+
+    #[test]
+    fn ranges_have_no_more_blocks_in_all_than_the_page_says() {
+        let geometry = Geometry {
+            generation: 0,
+            block_size: BlockSize::B512,
+            blocks: 1000,
+            transfer_blocks_max: 8,
+            transfer_blocks_optimal: 1,
+            memory_alignment: 1,
+            deallocate_blocks: 1,
+            deallocated_read: DeallocatedRead::Zeroes,
+            volatile_cache: false,
+            read_only: false,
+            atomic_blocks: 1,
+            atomic_blocks_power_fail: 1,
+            compare_write_blocks: 1,
+        };
+        let list =
+            |blocks: [u32; 3]| encode(&blocks.map(|blocks| UnmapDescriptor { lba: 0, blocks }));
+        let ranges = ranges_of(&list([40, 0, 60]), &geometry, 100).expect("they fit");
+        assert_eq!(ranges.len(), 2);
+        let refused = ranges_of(&list([40, 1, 60]), &geometry, 100);
+        assert_eq!(refused, Err(Sense::invalid_field(FieldPointer::list(2))));
+        assert_eq!(
+            ranges_of(&list([1, 1, 1001]), &geometry, 100),
+            Err(Sense::lba_out_of_range())
+        );
+    }
 }
