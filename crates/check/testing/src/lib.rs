@@ -10,5 +10,6 @@ pub mod contract;
 pub mod exposition;
 pub mod harness;
 pub mod initiator;
+pub mod late;
 pub mod webdriver;
 pub mod world;

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
+use weir_iscsi_target::Lun;
 use weir_reactor::Reactor;
 use weir_reactor::sim::World;
 use weir_testing::initiator::{self, Client, pattern, some_connection};
+use weir_testing::late::Late;
+use weir_volume::{Guard, GuardConfig};
 
 use crate::scene::*;
 
@@ -53,6 +56,23 @@ fn acknowledged_writes_stay_when_the_network_is_parted() {
                 0 => world.partition(SERVER, CLIENT),
                 1..=4 => world.heal_all(),
                 _ => {}
+            }
+        })
+        .await;
+    });
+}
+
+/// At a target whose writes take longer than it takes to log in again, each as long as it likes.
+#[test]
+fn acknowledged_writes_stay_when_writes_are_late() {
+    simulated(Shape::default(), |reactor, served, world| async move {
+        let late = Late::over(Arc::clone(&served.volume), Duration::from_millis(400));
+        let guarded = Guard::new(late, GuardConfig::default()).expect("a guard");
+        let luns = vec![Lun::new(0, guarded, [7; 16])];
+        served.apply(|target| target.luns = luns).await;
+        registers(reactor, served, world, |reactor, world| {
+            if let Some(connection) = some_connection(reactor, world, CLIENT) {
+                world.cut(&connection);
             }
         })
         .await;
