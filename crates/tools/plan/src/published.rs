@@ -1,4 +1,4 @@
-//! What others published, kept as data with its source: the drives of a recorder, and the curves of a gateway cluster.
+//! What others published, kept as data with its source: the drives of a recorder, the curves of a gateway cluster, and the differences of two protocols.
 
 use serde::Deserialize;
 
@@ -7,6 +7,7 @@ use crate::sheet::Source;
 use crate::units;
 
 const DRIVES: &str = include_str!("../published/drives.toml");
+const PROTOCOLS: &str = include_str!("../published/vsphere.toml");
 
 /// The published drives.
 #[derive(Debug, Clone, Deserialize)]
@@ -120,4 +121,99 @@ pub fn drives_named(name: &str) -> Result<Vec<Drive>, DriveError> {
         });
     }
     Ok(found)
+}
+
+/// Two protocols under a hypervisor, as published.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Protocols {
+    /// Who published it.
+    pub source: String,
+    /// Machines and link of the test.
+    pub setup: Setup,
+    /// Figures that the article brings from elsewhere.
+    pub background: Background,
+    /// Differences of NVMe over RoCE v2 from iSCSI.
+    #[serde(rename = "difference")]
+    pub differences: Vec<PublishedDifference>,
+}
+
+/// Machines and link of the published test.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Hosts of the hypervisor.
+    pub hosts: u32,
+    /// Virtual machines on all hosts.
+    pub machines: u32,
+    /// Virtual machines on each host.
+    pub machines_per_host: u32,
+    /// Gigabytes of a virtual machine's disk.
+    pub machine_gigabytes: f64,
+    /// Gigabytes of all disks.
+    pub gigabytes: f64,
+    /// Gb/s of a link.
+    pub link_gigabits: f64,
+}
+
+/// Background figures of the published test.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// 4 KiB reads a second that a SATA SSD stays below.
+    pub sata_reads: f64,
+    /// 4 KiB reads a second of an NVMe SSD.
+    pub nvme_reads: f64,
+    /// Microseconds of pooled NVMe, about.
+    pub nvme_microseconds: f64,
+    /// Microseconds of all-flash behind iSCSI, at least.
+    pub iscsi_microseconds: f64,
+}
+
+/// A published difference of NVMe over RoCE v2 from iSCSI.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedDifference {
+    /// The workload, by the name that `weir bench --workload` takes.
+    pub workload: String,
+    /// The workload in words.
+    pub title: String,
+    /// Percent of each side's own maximum.
+    pub load_percent: u32,
+    /// Percent of throughput; none where it was not published.
+    pub throughput_percent: Option<f64>,
+    /// Percent of latency.
+    pub latency_percent: f64,
+}
+
+impl PublishedDifference {
+    /// Latency as a multiple of iSCSI's.
+    #[must_use]
+    pub fn latency(&self) -> f64 {
+        1.0 + self.latency_percent / 100.0
+    }
+
+    /// Throughput as a multiple of iSCSI's; none where it was not published.
+    #[must_use]
+    pub fn throughput(&self) -> Option<f64> {
+        self.throughput_percent.map(|percent| 1.0 + percent / 100.0)
+    }
+}
+
+impl Protocols {
+    /// The published difference of a workload at so many percent of each side's maximum.
+    #[must_use]
+    pub fn difference(&self, workload: &str, load_percent: u32) -> Option<&PublishedDifference> {
+        let mut all = self.differences.iter();
+        all.find(|of| of.workload == workload && of.load_percent == load_percent)
+    }
+}
+
+/// The published differences of two protocols.
+///
+/// # Panics
+/// Never: the data is part of the program, and tested.
+#[must_use]
+pub fn protocols() -> Protocols {
+    toml::from_str(PROTOCOLS).expect("the published data is well formed")
 }

@@ -2,7 +2,12 @@
 //!
 //! Every check is arithmetic on the published points, done here and shown; which words agree with them is decided by rules that have names.
 
+mod vsphere;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+pub use vsphere::vsphere;
 
 use crate::cluster::MeasuredCurve;
 use crate::drive::Drive;
@@ -23,7 +28,7 @@ const WARRANTY_YEARS: f64 = 5.0;
 
 /// One check of words against figures.
 struct Check {
-    name: &'static str,
+    name: Cow<'static, str>,
     claim: String,
     figures: String,
     agrees: bool,
@@ -353,7 +358,7 @@ fn recorder_checks(drives: &[PublishedDrive], line: f64) -> Vec<Check> {
     let years = overwrites * hours * 3600.0 / SECONDS_OF_YEAR;
     vec![
         Check {
-            name: "one-rule",
+            name: "one-rule".into(),
             claim: "the last column follows from what was measured".to_owned(),
             figures: if one_margin {
                 format!(
@@ -386,7 +391,7 @@ fn recorder_checks(drives: &[PublishedDrive], line: f64) -> Vec<Check> {
             ),
         },
         Check {
-            name: "data-sheet",
+            name: "data-sheet".into(),
             claim: "drives by the data sheet".to_owned(),
             figures: sheet_counts.join(", "),
             agrees: sheets,
@@ -396,7 +401,7 @@ fn recorder_checks(drives: &[PublishedDrive], line: f64) -> Vec<Check> {
             ),
         },
         Check {
-            name: "hours",
+            name: "hours".into(),
             claim: "12 drives of 30 TB hold the line for about 8 hours".to_owned(),
             figures: format!("{} hours", number(hours, 2)),
             agrees: (hours / 8.0 - 1.0).abs() <= NEAR,
@@ -407,14 +412,14 @@ fn recorder_checks(drives: &[PublishedDrive], line: f64) -> Vec<Check> {
             ),
         },
         Check {
-            name: "overwrites",
+            name: "overwrites".into(),
             claim: "1 drive write per day over the warranty is about 1,800 overwrites".to_owned(),
             figures: number(overwrites, 0),
             agrees: (overwrites / 1800.0 - 1.0).abs() <= NEAR,
             arithmetic: "5 years of 365.25 days".to_owned(),
         },
         Check {
-            name: "years",
+            name: "years".into(),
             claim: "at 1 DWPD they wear out in a little over 1.5 years".to_owned(),
             figures: format!("{} years", number(years, 2)),
             agrees: years > 1.5 && years <= 1.5 * (1.0 + 2.0 * NEAR),
@@ -627,7 +632,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
     let last = points.peaks.iter().max_by_key(|of| of.osds);
     let mut checks = vec![
         Check {
-            name: "linear",
+            name: "linear".into(),
             claim: format!("'{}' in nodes", words("scaling")),
             figures: format!(
                 "1 : {} : {} for 1 : {} : {} nodes",
@@ -651,7 +656,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
             ),
         },
         Check {
-            name: "doubles",
+            name: "doubles".into(),
             claim: format!("tuning '{}' what 4 nodes do", words("tuning")),
             figures: format!(
                 "{}x at the peak, {}x at {milliseconds}",
@@ -668,7 +673,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
             ),
         },
         Check {
-            name: "four-nodes",
+            name: "four-nodes".into(),
             claim: words("4-nodes"),
             figures: format!(
                 "{} tuned, {} with defaults",
@@ -682,7 +687,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
             ),
         },
         Check {
-            name: "twelve-nodes",
+            name: "twelve-nodes".into(),
             claim: words("12-nodes"),
             figures: thousand(twelve.peak()),
             agrees: (twelve.peak() / 1e6 - 1.0).abs() <= NEAR,
@@ -701,7 +706,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
             ),
         },
         Check {
-            name: "littles-law",
+            name: "littles-law".into(),
             claim: "depths of 1 to 256 from 32 clients, closed loop".to_owned(),
             figures: format!("off by {} at most", percent_text(off)),
             agrees: off <= READ,
@@ -711,7 +716,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
             ),
         },
         Check {
-            name: "saturation",
+            name: "saturation".into(),
             claim: "at saturation throughput holds".to_owned(),
             figures: format!(
                 "at the greatest depth {} of the peak or more",
@@ -723,7 +728,7 @@ fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<C
     ];
     if let (Some(first), Some(last)) = (first, last) {
         checks.push(Check {
-            name: "more-osds",
+            name: "more-osds".into(),
             claim: "more OSDs behind default gateways add nothing".to_owned(),
             figures: format!(
                 "{} with {} OSDs, {} with {}",

@@ -51,6 +51,8 @@ enum Article {
     Recorder(RecorderArguments),
     /// Ceph's NVMe/TCP gateway: curves of 4, 8 and 12 nodes
     Ceph(CephArguments),
+    /// iSCSI and NVMe over RoCE v2 under vSphere: 4K and 64K reads, SQL and Oracle, at parts of each side's maximum
+    Vsphere(VsphereArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,10 +117,20 @@ struct CephArguments {
     sheet: SheetArguments,
 }
 
+#[derive(Debug, clap::Args)]
+struct VsphereArguments {
+    /// Run nothing: only what was published, its contradictions, and what follows from it
+    #[arg(long, required = true)]
+    no_run: bool,
+    #[command(flatten)]
+    sheet: SheetArguments,
+}
+
 pub(crate) fn run(arguments: &ReproduceArguments, json: bool) -> anyhow::Result<ExitCode> {
     match &arguments.article {
         Article::Recorder(arguments) => recorder(arguments, json),
         Article::Ceph(arguments) => ceph(arguments, json),
+        Article::Vsphere(arguments) => vsphere(arguments, json),
     }
 }
 
@@ -313,4 +325,9 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         weir_lab::secret::without(&command).join(" ")
     ));
     arguments.sheet.finish(sheet, json)
+}
+
+fn vsphere(arguments: &VsphereArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.sheet.check(&[])?;
+    arguments.sheet.finish(reproduce::vsphere(), json)
 }

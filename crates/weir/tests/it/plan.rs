@@ -558,6 +558,14 @@ fn the_articles_stand_beside_their_own_figures() {
     assert_eq!(values(&ceph, "published", "peak-error").len(), 4);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("1 : 1.38 : 1.64"));
+    let protocols = ["reproduce", "vsphere", "--no-run"];
+    let (vsphere, text) = planned(folder.path(), &protocols);
+    assert_eq!(vsphere["kind"], "reproduce");
+    let none = values(&vsphere, "checks", "equal-load-4k-random-read");
+    assert_eq!(none, [0.0]);
+    let published = values(&vsphere, "differences", "sql-90-10-at-100");
+    assert_eq!(published[0], -78.2);
+    assert!(text.contains("1.813 x 0.632 = 1.146"), "{text}");
     // A volume of memory takes the article's load, and its curve stands beside the published ones.
     let run = [
         "--target",
