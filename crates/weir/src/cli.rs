@@ -17,12 +17,12 @@ use crate::tools::{
     TortureArguments, VerifyArguments,
 };
 
-/// Serves block volumes over NVMe/TCP, and measures them.
+/// Serves block volumes over NVMe/TCP and iSCSI, and measures them.
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",
     version,
-    about = "Serves block volumes over NVMe/TCP, and measures them",
+    about = "Serves block volumes over NVMe/TCP and iSCSI, and measures them",
     arg_required_else_help = true,
     max_term_width = 100
 )]
