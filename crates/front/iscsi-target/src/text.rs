@@ -99,16 +99,16 @@ impl Texts {
 
 /// What answers some text.
 fn records_of(text: &[u8], scene: &Scene) -> Result<Records, TextError> {
-    let mut records: Records = Box::new(std::iter::empty());
+    // In a list, and not one chained behind the other: a text may have thousands of keys.
+    let mut records = Vec::new();
     for pair in Pairs::new(text) {
         let pair = pair?;
-        let more = match pair.key {
+        records.push(match pair.key {
             "SendTargets" => targets(pair.value, scene),
             key => one(format!("{key}={NOT_UNDERSTOOD}\0")),
-        };
-        records = Box::new(records.chain(more));
+        });
     }
-    Ok(records)
+    Ok(Box::new(records.into_iter().flatten()))
 }
 
 fn one(record: String) -> Records {
