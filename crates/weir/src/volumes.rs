@@ -32,10 +32,14 @@ pub(crate) fn nvme_host(system: &dyn System, queues: u16) -> anyhow::Result<Arc<
     Ok(NvmeHost::new(identity, queues))
 }
 
-/// This machine as an iSCSI initiator: as open-iscsi names it where that was set up; else a name is made for this run. A URL's
+/// This machine as an iSCSI initiator: as open-iscsi names it where that was set up and may be read; else a name is made for this run. A URL's
 /// `initiator=` says otherwise.
 pub(crate) fn iscsi_host(system: &dyn System, sessions: u16) -> anyhow::Result<Arc<IscsiHost>> {
-    let file = configured(INITIATOR_FILE)?;
+    let file = match std::fs::read_to_string(INITIATOR_FILE) {
+        // Open-iscsi keeps it from all but root.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
+        _ => configured(INITIATOR_FILE)?,
+    };
     let mut random = [0; 16];
     system.random_bytes(&mut random);
     let name = initiator_name(file.as_deref(), random)

@@ -105,7 +105,7 @@ impl NvmeHost {
         Ok(volume)
     }
 
-    /// Disconnects everything in an orderly way, and waits until that is done. Requests fail with [`VolumeError::Lost`]
+    /// Disconnects everything in an orderly way, and waits until that is done. Requests fail with [`weir_block::VolumeError::Lost`]
     /// from now on.
     pub async fn close_all(&self) {
         self.volumes.close_all().await;

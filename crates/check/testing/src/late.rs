@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing, Queue,
-    Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Announcement, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight,
+    Landing, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -83,13 +83,19 @@ impl Volume for Late {
     }
 }
 
+/// A write that has not ended, and who waits for that.
+struct Taken {
+    request: InFlight,
+    announcements: Vec<Announcement>,
+}
+
 struct LateQueue {
     inner: Box<dyn Queue>,
     sink: Rc<dyn CompletionSink>,
     reactor: Reactor,
     volume: Arc<Late>,
     depth: u32,
-    late: Rc<RefCell<Vec<InFlight>>>,
+    late: Rc<RefCell<Vec<Taken>>>,
 }
 
 impl Queue for LateQueue {
@@ -110,7 +116,10 @@ impl Queue for LateQueue {
                 .expect("nobody panicked")
                 .writes += 1;
             let taken = InFlight::of(request.token, &request.operation);
-            self.late.borrow_mut().push(taken);
+            self.late.borrow_mut().push(Taken {
+                request: taken,
+                announcements: Vec::new(),
+            });
             let late = late(
                 self.reactor.clone(),
                 Arc::clone(&self.volume),
@@ -130,8 +139,17 @@ impl Queue for LateQueue {
     }
 
     fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
-        self.late.borrow().iter().for_each(|one| visit(one.clone()));
+        let late = self.late.borrow();
+        late.iter().for_each(|one| visit(one.request.clone()));
         self.inner.in_flight(visit);
+    }
+
+    /// Keeps nothing back, as a guard would: whoever needs to know waits until the writes have ended.
+    fn abandon(&mut self, owner: u32, announcement: &Announcement) {
+        let mut late = self.late.borrow_mut();
+        let of_owner = |one: &&mut Taken| one.request.token.owner == owner;
+        let left = late.iter_mut().filter(of_owner);
+        left.for_each(|one| one.announcements.push(Arc::clone(announcement)));
     }
 }
 
@@ -141,7 +159,7 @@ async fn late(
     volume: Arc<Late>,
     sink: Rc<dyn CompletionSink>,
     depth: u32,
-    taken: Rc<RefCell<Vec<InFlight>>>,
+    taken: Rc<RefCell<Vec<Taken>>>,
     request: Request,
 ) {
     let longest = volume.longest.as_millis() as u64;
@@ -153,9 +171,9 @@ async fn late(
     let mut queue = queue.expect("the volume is there");
     completions.submit(&mut *queue, &mut VecDeque::from([request]));
     let completion = completions.next().await;
-    taken
-        .borrow_mut()
-        .retain(|one| one.token != completion.token);
+    let token = completion.token;
+    let is_it = |one: &mut Taken| one.request.token == token;
+    let ended: Vec<Taken> = taken.borrow_mut().extract_if(.., is_it).collect();
     sink.complete(completion);
     let fences = {
         let mut under_way = volume.under_way.lock().expect("nobody panicked");
@@ -166,4 +184,5 @@ async fn late(
         }
     };
     fences.into_iter().for_each(|reply| reply(Ok(())));
+    drop(ended);
 }

@@ -9,7 +9,6 @@ use weir_reactor::Reactor;
 use weir_reactor::sim::World;
 use weir_testing::initiator::{self, Client, pattern, some_connection};
 use weir_testing::late::Late;
-use weir_volume::{Guard, GuardConfig};
 
 use crate::scene::*;
 
@@ -62,13 +61,13 @@ fn acknowledged_writes_stay_when_the_network_is_parted() {
     });
 }
 
-/// At a target whose writes take longer than it takes to log in again, each as long as it likes.
+/// At a target that lets in who takes an older session's place when the writes of that one have ended, and keeps back nothing for
+/// anybody else: only the same ISID on the same session keeps an older write from landing after a newer one.
 #[test]
 fn acknowledged_writes_stay_when_writes_are_late() {
     simulated(Shape::default(), |reactor, served, world| async move {
         let late = Late::over(Arc::clone(&served.volume), Duration::from_millis(400));
-        let guarded = Guard::new(late, GuardConfig::default()).expect("a guard");
-        let luns = vec![Lun::new(0, guarded, [7; 16])];
+        let luns = vec![Lun::new(0, late, [7; 16])];
         served.apply(|target| target.luns = luns).await;
         registers(reactor, served, world, |reactor, world| {
             if let Some(connection) = some_connection(reactor, world, CLIENT) {

@@ -57,7 +57,18 @@ pub(super) fn of_this_machine(system: &dyn System) -> Result<HostIdentity, Machi
 
 /// This machine's name as an iSCSI initiator.
 pub(super) fn initiator(system: &dyn System) -> Result<weir_iscsi::Name, MachineError> {
-    let file = read(INITIATOR_FILE)?;
+    let file = match read(INITIATOR_FILE) {
+        // Open-iscsi keeps it from all but root.
+        Err(MachineError::Read { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            tracing::info!(
+                "{INITIATOR_FILE} is not for this user: to iSCSI targets this machine has a name of its own"
+            );
+            None
+        }
+        read => read?,
+    };
     Ok(initiator_name(file.as_deref(), fallback(system)?)?)
 }
 
