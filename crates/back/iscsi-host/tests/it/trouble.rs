@@ -61,8 +61,8 @@ fn acknowledged_writes_stay_when_the_network_is_parted() {
     });
 }
 
-/// At a target that lets in who takes an older session's place when the writes of that one have ended, and keeps back nothing for
-/// anybody else: only the same ISID on the same session keeps an older write from landing after a newer one.
+/// At a target whose writes take as long as each likes, and that keeps nothing back: it lets the initiator in again when what its lost
+/// sessions left has ended.
 #[test]
 fn acknowledged_writes_stay_when_writes_are_late() {
     simulated(Shape::default(), |reactor, served, world| async move {

@@ -38,9 +38,9 @@ fn answer(checks: &[Check]) -> String {
         .map(|of| format!("{} ({})", of.claim, of.figures))
         .collect();
     match wrong.len() {
-        0 => "It does not contradict itself.".to_owned(),
+        0 => "By its own figures all things checked hold.".to_owned(),
         count => format!(
-            "It contradicts itself in {count} of {} things checked: {}.",
+            "By its own figures {count} of {} things checked do not hold: {}.",
             checks.len(),
             wrong.join("; ")
         ),
@@ -369,23 +369,23 @@ fn toward_the_maximum(article: &Protocols) -> Option<Row> {
     ))
 }
 
-/// The latencies of the background beside those that were measured.
+/// The latencies of the background beside those of the published tests.
 fn background(article: &Protocols) -> Option<Row> {
     let of = &article.background;
     let told = of.nvme_microseconds / of.iscsi_microseconds - 1.0;
     let latencies = article.differences.iter().map(|of| of.latency_percent);
     let best = latencies.reduce(f64::min)?;
     let meaning = if best > told * 100.0 {
-        "none of the measured latencies differs by as much"
+        "none of the published tests differs by as much"
     } else {
-        "the greatest measured difference is as large"
+        "the greatest published difference of a test is as large"
     };
     Some(consequence(
         "background",
         "Pooled NVMe against all-flash behind iSCSI, by the background figures",
         told * 100.0,
         format!(
-            "{} or more, measured {} at most",
+            "{} or more, {} at most in its tests",
             signed(told * 100.0),
             signed(best)
         ),
