@@ -1,3 +1,5 @@
+//! Tests of the article on two protocols: its arithmetic, and where each figure comes from.
+
 use std::collections::BTreeMap;
 
 use super::*;
