@@ -1,5 +1,7 @@
 //! Curves to fit: points written by hand or published, in TOML, and results of `weir curve`.
 
+mod sense;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -8,6 +10,8 @@ use weir_lab::modelled::is_modelled;
 
 use crate::cluster::{Asked, Configuration, MeasuredCurve, PremiseSources, Premises, Reading};
 use crate::sheet::Source;
+
+pub use sense::SenseError;
 
 /// The published curves.
 const CEPH: &str = include_str!("../published/ceph.toml");
@@ -103,6 +107,9 @@ pub enum PointsError {
         /// What says it.
         option: &'static str,
     },
+    /// A point of a file cannot be so.
+    #[error(transparent)]
+    Sense(#[from] SenseError),
     /// No point of it can be used.
     #[error("no point of it can be used{}", reasons(.0))]
     Empty(Vec<String>),
@@ -112,10 +119,11 @@ impl Points {
     /// Reads a file of points.
     ///
     /// # Errors
-    /// [`PointsError::Toml`], [`PointsError::Range`].
+    /// [`PointsError::Toml`], [`PointsError::Range`], [`PointsError::Sense`].
     pub fn parse(text: &str) -> Result<Self, PointsError> {
         let mut points: Points = toml::from_str(text)?;
         points.check()?;
+        sense::check(&points)?;
         for curve in &mut points.curves {
             (curve.points).sort_by(|one, other| one[0].total_cmp(&other[0]));
         }
