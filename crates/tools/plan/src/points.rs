@@ -40,9 +40,9 @@ pub struct Points {
     /// Peaks of the first curve's configuration with other numbers of OSDs. So many OSDs can do that much: this bounds what an OSD takes for a request.
     #[serde(default, rename = "peak")]
     pub peaks: Vec<PeakOfOsds>,
-    /// What was said of them in words, by matter.
+    /// What their source says of them, to the letter, by matter.
     #[serde(default)]
-    pub words: std::collections::BTreeMap<String, String>,
+    pub quotes: BTreeMap<String, String>,
 }
 
 /// A peak with so many OSDs.

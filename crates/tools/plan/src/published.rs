@@ -33,10 +33,8 @@ pub struct PublishedDrive {
     data_sheet: String,
     peak: String,
     sustained: String,
-    /// What was measured, in the publication's words.
-    pub words: String,
-    /// Drives by the data sheet, as published.
-    pub by_data_sheet: u64,
+    /// What was measured, in Weir's words.
+    pub found: String,
     /// Drives that are needed, as published.
     pub needed: u64,
 }

@@ -77,8 +77,7 @@ fn setup_section(article: &Protocols) -> Section {
     Section {
         name: "setup".to_owned(),
         title: "The published test".to_owned(),
-        words: "One all-flash array; only the protocol changes: iSCSI, then NVMe over RoCE v2."
-            .to_owned(),
+        words: "One all-flash array, by iSCSI and then by NVMe over RoCE v2.".to_owned(),
         columns: vec!["published".to_owned()],
         rows: vec![
             count("hosts", "Hosts", setup.hosts),
@@ -235,7 +234,7 @@ fn equal_load_check(of: &PublishedDifference) -> Option<Check> {
     let in_flight = throughput * latency;
     Some(Check {
         name: format!("equal-load-{}", of.workload).into(),
-        claim: format!("{}: only the protocol changes", row_label(of)),
+        claim: format!("{}: both sides carry as much in flight", row_label(of)),
         figures: format!("{} of iSCSI's in flight", number(in_flight, 2)),
         agrees: (in_flight - 1.0).abs() <= ROUNDING,
         arithmetic: format!(
