@@ -92,6 +92,9 @@ pub struct Drive {
     /// Of a modelled drive: what its profile says will happen, without running the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truth: Option<Truth>,
+    /// Of a modelled drive: what its profile says that its vendor lets hosts write to it in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rated_write_bytes: Option<u64>,
     /// What was written to the medium for each byte that was written to the drive, in all passes together; none where the drive does
     /// not count what its medium is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]

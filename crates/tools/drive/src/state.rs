@@ -63,6 +63,9 @@ pub struct DriveState {
     /// Of a modelled drive: what its profile says.
     #[serde(default)]
     pub truth: Option<Truth>,
+    /// Of a modelled drive: what its vendor lets hosts write to it.
+    #[serde(default)]
+    pub rated_write_bytes: Option<u64>,
     /// Why nothing more was measured of it.
     #[serde(default)]
     pub failed: Option<String>,
@@ -87,6 +90,7 @@ impl DriveState {
             passes: Vec::new(),
             current: None,
             truth: None,
+            rated_write_bytes: None,
             failed: None,
         }
     }
@@ -179,6 +183,7 @@ impl DriveState {
             health_unknown: self.health_unknown.clone(),
             identified_as: self.identified_as.clone(),
             truth: self.truth.clone(),
+            rated_write_bytes: self.rated_write_bytes,
             write_amplification: write_amplification(self.health_before, self.health_after),
         }
     }

@@ -39,6 +39,10 @@ pub struct Drive {
     pub data_sheet: Option<f64>,
     /// Where that comes from.
     pub data_sheet_source: Source,
+    /// Bytes that its vendor lets hosts write to it in its life, if known, and where that comes from.
+    pub rated_writes: Option<(f64, Source)>,
+    /// Windows of a drive that is slow now and then, if how often and for how long is assumed and not measured.
+    pub assumed_windows: Vec<Window>,
     /// Where the rates come from.
     pub source: Source,
     /// What a reader of the plan must know of it.
@@ -209,6 +213,7 @@ struct StoredDrive {
     passes: Vec<StoredPass>,
     health_after: Option<StoredHealth>,
     write_amplification: Option<f64>,
+    rated_write_bytes: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -345,6 +350,7 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
             if stored.simulated || drive.source == Source::Modelled {
                 drive.source = Source::Modelled;
                 drive.capacity_source = Source::Modelled;
+                drive.rated_writes = drive.rated_writes.map(|of| (of.0, Source::Modelled));
                 for found in &mut drive.found {
                     found.source = Source::Modelled;
                 }
@@ -523,6 +529,8 @@ fn of_stored(
         seen_seconds,
         data_sheet: None,
         data_sheet_source: source,
+        rated_writes: (stored.rated_write_bytes.filter(|of| *of > 0.0)).map(|of| (of, source)),
+        assumed_windows: Vec::new(),
         source,
         caveats,
         found: vec![found],
@@ -558,6 +566,8 @@ impl Drive {
             gap: GapKind::Unknown,
             data_sheet: None,
             data_sheet_source: source,
+            rated_writes: None,
+            assumed_windows: Vec::new(),
             source,
             caveats: Vec::new(),
             found: Vec::new(),
@@ -608,6 +618,10 @@ impl Drive {
         };
         let capacity = figures(|of| (of.capacity, of.capacity_source));
         let data_sheet = figures(|of| (of.data_sheet, of.data_sheet_source));
+        let rated_writes = figures(|of| {
+            let source = of.rated_writes.map_or(of.source, |rated| rated.1);
+            (of.rated_writes.map(|rated| rated.0), source)
+        });
         let longest = of().max_by(|one, other| one.gap_seconds.total_cmp(&other.gap_seconds));
         let longest = longest.unwrap_or(first);
         let names = members
@@ -624,6 +638,8 @@ impl Drive {
             gap: longest.gap,
             data_sheet: data_sheet.map(|of| of.0),
             data_sheet_source: data_sheet.map_or(first.data_sheet_source, |of| of.1),
+            rated_writes,
+            assumed_windows: Vec::new(),
             source: if of().all(|drive| drive.source == first.source) {
                 first.source
             } else if of().any(|drive| drive.source == Source::Modelled) {

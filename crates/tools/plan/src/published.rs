@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::drive::{Drive, DriveError};
+use crate::drive::{Drive, DriveError, Window};
 use crate::sheet::Source;
 use crate::units;
 
@@ -33,10 +33,22 @@ pub struct PublishedDrive {
     data_sheet: String,
     peak: String,
     sustained: String,
+    rated_writes: Option<String>,
+    dips: Option<PublishedDips>,
     /// What was measured, in Weir's words.
     pub found: String,
     /// Drives that are needed, as published.
     pub needed: u64,
+}
+
+/// How often a drive falls to its lowest rate, and for how long: assumed, as nobody published it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PublishedDips {
+    /// Bytes that are written at the lowest rate.
+    length: String,
+    /// Bytes from the beginning of one to that of the next.
+    every: String,
 }
 
 fn rate(text: &str) -> f64 {
@@ -68,11 +80,37 @@ impl PublishedDrive {
         units::bytes(&self.capacity).expect("the published data is well formed")
     }
 
+    /// Windows by the assumed length of its dips: that of one, at the lowest rate, and one without end, at the mean of both rates.
+    fn assumed_windows(&self) -> Vec<Window> {
+        let Some(dips) = &self.dips else {
+            return Vec::new();
+        };
+        let bytes = |text| units::bytes(text).expect("the published data is well formed");
+        let (length, every) = (bytes(&dips.length), bytes(&dips.every));
+        let slow = length / self.sustained();
+        let cycle = slow + (every - length) / self.peak();
+        vec![
+            Window {
+                seconds: slow,
+                rate: self.sustained(),
+            },
+            Window {
+                seconds: f64::INFINITY,
+                rate: every / cycle,
+            },
+        ]
+    }
+
     /// As a drive to plan with, whose lowest rate holds for ever.
     #[must_use]
     pub fn drive(&self) -> Drive {
         Drive {
             data_sheet: Some(self.data_sheet()),
+            rated_writes: (self.rated_writes.as_ref()).map(|text| {
+                let bytes = units::bytes(text).expect("the published data is well formed");
+                (bytes, Source::Published)
+            }),
+            assumed_windows: self.assumed_windows(),
             ..Drive::steady(
                 &self.name,
                 self.sustained(),

@@ -10,11 +10,12 @@
 //! The least such `n` is what is needed, and the window that asks for most is the one that binds. A rate that is said to hold for ever is a window without
 //! end, which no buffer hides. No number of drives hides a gap in which nothing is written at all: that takes `B >= L * (1 + m) * gap`.
 
+mod buffered;
+mod endurance;
+
 use crate::drive::{Drive, Found, GapKind, TRIMMED, Window};
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
-use crate::units::{
-    DAYS_OF_YEAR, SECONDS_OF_DAY, SECONDS_OF_YEAR, bytes_text, percent_text, rate_text, time_text,
-};
+use crate::units::{SECONDS_OF_YEAR, bytes_text, percent_text, rate_text, time_text};
 
 /// An Enhanced Packet Block without options: type, total length, interface, two halves of the time stamp, captured and original length, and the total
 /// length again (draft-ietf-opsawg-pcapng, section 4.3).
@@ -82,7 +83,9 @@ pub struct Requirements {
     pub buffer: Told,
     /// For how long to keep what was recorded, in seconds.
     pub retain: Option<f64>,
-    /// Drive writes per day that the warranty allows.
+    /// Bytes that hosts may write to a drive, where that was told.
+    pub rated_writes: Option<f64>,
+    /// Drive writes per day that the warranty allows; assumed, it is of drives of which nobody says their rated writes.
     pub dwpd: Told,
     /// Seconds of warranty.
     pub warranty: Told,
@@ -209,6 +212,11 @@ impl Requirements {
         if !(self.margin.value >= 0.0 && self.margin.value <= 10.0) {
             return wrong("--margin", self.margin.value, "from 0% to 1000%");
         }
+        if let Some(bytes) = self.rated_writes
+            && bytes <= 0.0
+        {
+            return wrong("--rated-writes", bytes, "above 0");
+        }
         if self.dwpd.value <= 0.0 {
             return wrong("--dwpd", self.dwpd.value, "above 0");
         }
@@ -271,7 +279,7 @@ pub fn plan(requirements: &Requirements, designs: &[Design]) -> Result<Sheet, Re
     sheet.sections.push(ring_section(requirements, &worked));
     sheet
         .sections
-        .push(endurance_section(requirements, &worked));
+        .push(endurance::section(requirements, &worked));
     sheet.sections.extend(found_section(requirements, &worked));
     sheet.answer = worked
         .iter()
@@ -384,15 +392,6 @@ impl<'a> Worked<'a> {
         (bytes > 0.0).then_some(bytes)
     }
 
-    fn years(&self, requirements: &Requirements) -> Option<f64> {
-        let written = requirements.stored() * requirements.utilisation.value;
-        Some(
-            self.drives as f64 * rated(requirements, self.design.drive.capacity?)
-                / written
-                / SECONDS_OF_YEAR,
-        )
-    }
-
     fn bridged(&self, requirements: &Requirements) -> Bridged {
         let drive = &self.design.drive;
         let hides = requirements.bridging(drive) <= requirements.buffer.value;
@@ -431,7 +430,11 @@ impl<'a> Worked<'a> {
             (Bridged::No, Some(count)) => format!(
                 "{name}: {count} drives do not keep up, nor does any number: {gap}; but for that {needed} would"
             ),
-            (_, None) => format!("{name}: {} drives", self.drives),
+            (_, None) => format!(
+                "{name}: {} drives{}",
+                self.drives,
+                self.or_buffered(requirements)
+            ),
             (_, Some(count)) if count >= needed => {
                 format!("{name}: {count} drives keep up ({needed} would)")
             }
@@ -463,7 +466,13 @@ impl<'a> Worked<'a> {
         });
         let done: Vec<String> = holding.into_iter().chain(lasting).collect();
         if !done.is_empty() {
-            text += &format!(", which {}", done.join(" and "));
+            let which = match self.buffered(requirements) {
+                Some(_) if self.bridged(requirements) != Bridged::No => {
+                    format!("; {}", self.drives)
+                }
+                _ => ", which".to_owned(),
+            };
+            text += &format!("{which} {}", done.join(" and "));
         }
         text += ".";
         if is_open {
@@ -532,6 +541,7 @@ impl<'a> Worked<'a> {
             ));
         }
         caveats.extend(self.unseen(requirements));
+        caveats.extend(self.caveat_of_dips());
         let planned = spare(requirements) / self.drives as f64;
         for found in &self.design.drive.found {
             let trimmed = found.pass(TRIMMED).filter(|pass| pass.counts);
@@ -592,15 +602,6 @@ fn duration_text(seconds: f64) -> String {
 /// Bytes ahead of the head that are being deallocated.
 fn spare(requirements: &Requirements) -> f64 {
     requirements.stored() * requirements.trim_ahead.value
-}
-
-/// Bytes that one drive may be written in its warranty.
-fn rated(requirements: &Requirements, capacity: f64) -> f64 {
-    overwrites(requirements) * capacity
-}
-
-fn overwrites(requirements: &Requirements) -> f64 {
-    requirements.dwpd.value * requirements.warranty.value / SECONDS_OF_DAY
 }
 
 fn single(name: &str, label: &str, unit: &str, cell: Cell) -> Row {
@@ -958,41 +959,6 @@ fn held(of: &Worked<'_>, requirements: &Requirements, rate: f64) -> Cell {
         (Some(ring), _) => Cell::new(ring / rate, time_text(ring / rate), Source::Derived),
         (None, Some(_)) => Cell::word("nothing: the spare does not fit", Source::Derived),
         (None, None) => unknown(),
-    }
-}
-
-fn endurance_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
-    let allowed = overwrites(requirements);
-    let rows = vec![
-        each("dwpd", "Drive writes per day", "", worked, |_| {
-            Cell::new(requirements.dwpd.value, weir_report::words::trimmed(requirements.dwpd.value, 2), requirements.dwpd.source)
-        }),
-        each("warranty", "Warranty", "seconds", worked, |_| {
-            Cell::new(requirements.warranty.value, time_text(requirements.warranty.value), requirements.warranty.source)
-        }),
-        each("overwrites", "Overwrites that this allows", "", worked, |_| {
-            Cell::new(allowed, weir_report::words::trimmed(allowed, 0), Source::Derived)
-        }).how(format!("drive writes per day times the days of the warranty, {DAYS_OF_YEAR} to the year")),
-        each("years", "Worn out after", "years", worked, |of| {
-            of.years(requirements).map_or_else(unknown, |years| {
-                Cell::new(years, time_text(years * SECONDS_OF_YEAR), Source::Derived)
-            })
-        })
-        .how("the array's rated bytes divided by the mean that is stored; what a rating counts are the host's writes, so that write amplification is in it already"),
-        each("dwpd-needed", "Drive writes per day that are made", "", worked, |of| {
-            let written = requirements.stored() * requirements.utilisation.value * SECONDS_OF_DAY;
-            of.design.drive.capacity.map_or_else(unknown, |capacity| {
-                let made = written / (of.drives as f64 * capacity);
-                Cell::new(made, weir_report::words::trimmed(made, 2), Source::Derived)
-            })
-        }),
-    ];
-    Section {
-        name: "endurance".to_owned(),
-        title: "How long they last".to_owned(),
-        words: String::new(),
-        columns: worked.iter().map(|of| of.name().to_owned()).collect(),
-        rows,
     }
 }
 

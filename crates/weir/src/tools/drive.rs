@@ -298,6 +298,7 @@ impl DriveArguments {
                     Ok(DriveState {
                         members: drive.members.clone(),
                         mark: Some(mark),
+                        rated_write_bytes: modelled::rated_write_bytes(&drive.url),
                         ..DriveState::new(identity, name, size)
                     })
                 });

@@ -109,7 +109,10 @@ struct RecordArguments {
     /// For how long to keep what was recorded, such as 7d
     #[arg(long, value_name = "TIME", value_parser = super::duration)]
     retain: Option<Duration>,
-    /// Drive writes per day that the warranty allows [default: 1]
+    /// What hosts may write to a drive in its life, such as 600TB [default: what a result or the publication says, else by --dwpd]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, conflicts_with = "dwpd")]
+    rated_writes: Option<f64>,
+    /// Drive writes per day that the warranty allows [default: 1, where nobody says what a drive is rated for]
     #[arg(long, value_name = "N", value_parser = units::fraction)]
     dwpd: Option<f64>,
     /// How long the warranty is, such as 5y [default: 5y]
@@ -488,6 +491,7 @@ fn record(arguments: &RecordArguments, json: bool) -> anyhow::Result<ExitCode> {
         margin: Told::or(arguments.margin, 0.0),
         buffer: Told::or(arguments.buffer, BUFFER_BYTES),
         retain: seconds(arguments.retain),
+        rated_writes: arguments.rated_writes,
         dwpd: Told::or(arguments.dwpd, DWPD),
         warranty: Told::or(
             seconds(arguments.warranty),

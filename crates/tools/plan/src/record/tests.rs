@@ -1,5 +1,6 @@
 //! The rules of a recorder, against the published counts and properties that every plan has.
 
+use crate::units::SECONDS_OF_DAY;
 use proptest::prelude::*;
 
 use super::*;
@@ -17,6 +18,7 @@ fn requirements() -> Requirements {
         margin: Told::or(None, 0.0),
         buffer: Told::or(None, 8.0 * 1024f64.powi(3)),
         retain: None,
+        rated_writes: None,
         dwpd: Told::or(None, 1.0),
         warranty: Told::or(None, 5.0 * SECONDS_OF_YEAR),
         trim_ahead: Told::or(Some(0.0), 0.0),
@@ -470,4 +472,104 @@ proptest! {
         let steady = Drive::steady("d", rate, None, Source::Given);
         prop_assert_eq!(needed(&steady, LINE * (1.0 + margin), 0.0).unwrap().drives, drives);
     }
+}
+
+#[test]
+fn drives_last_as_long_as_they_are_rated_for() {
+    let drive = |rated| Drive {
+        rated_writes: rated,
+        ..Drive::steady("d", 1.6e9, Some(1e12), Source::Modelled)
+    };
+    let rated = drive(Some((600e12, Source::Modelled)));
+    let lasts = |requirements: &Requirements, drive: Drive| {
+        let sheet = plan(requirements, &[alone(drive)]).unwrap();
+        (value(&sheet, "endurance", "years", 0) * 365.25, sheet)
+    };
+    // 8 x 600 TB / 12.5 GB/s.
+    let (days, sheet) = lasts(&requirements(), rated.clone());
+    assert!((days - 4.44).abs() < 0.01, "{days}");
+    assert!(sheet.answer.contains("last 4.44 days"), "{}", sheet.answer);
+    assert_eq!(
+        sheet.cell("endurance", "rated", 0).unwrap().source,
+        Source::Modelled
+    );
+    assert_eq!(value(&sheet, "endurance", "overwrites", 0), 600.0);
+    let (days, _) = lasts(&requirements(), drive(None));
+    assert!(
+        (days - 13.53).abs() < 0.01,
+        "by drive writes per day: {days}"
+    );
+    let told = Requirements {
+        dwpd: Told::or(Some(1.0), 1.0),
+        ..requirements()
+    };
+    let (days, _) = lasts(&told, rated.clone());
+    assert!((days - 13.53).abs() < 0.01, "as told: {days}");
+    let told = Requirements {
+        rated_writes: Some(1200e12),
+        ..requirements()
+    };
+    let (days, _) = lasts(&told, rated.clone());
+    assert!((days - 8.89).abs() < 0.01, "as told: {days}");
+    // An array is worn out when its first member is.
+    let (array, _) = Drive::striped(&[(rated.clone(), 4), (drive(Some((1e15, Source::Given))), 4)]);
+    assert_eq!(array.rated_writes, Some((600e12, Source::Modelled)));
+    let (array, _) = Drive::striped(&[(rated, 4), (drive(None), 4)]);
+    assert_eq!(array.rated_writes, None);
+}
+
+#[test]
+fn fewer_drives_with_a_larger_buffer_rest_on_how_long_dips_are() {
+    let of = |name: &str| {
+        let drive = crate::published::drives_named(name).unwrap().remove(0);
+        plan(&requirements(), &[alone(drive)]).unwrap()
+    };
+    let sheet = of("1725b");
+    assert!(
+        sheet.answer.starts_with(
+            "1725b: 10 drives, or 8 and 256 GiB of buffer (if a dip lasts 102.6 s, as is assumed)"
+        ),
+        "{}",
+        sheet.answer
+    );
+    let said = sheet.caveats.iter().any(|of| of.contains("are assumed"));
+    assert!(said, "{:?}", sheet.caveats);
+    for name in ["970-evo-plus", "970-pro", "optane", "p5510"] {
+        let sheet = of(name);
+        assert!(!sheet.answer.contains("buffer"), "{}", sheet.answer);
+    }
+}
+
+#[test]
+fn fewer_drives_with_a_larger_buffer_follow_from_measured_windows() {
+    let window = |seconds, rate| Window { seconds, rate };
+    let drive = |source| Drive {
+        windows: vec![window(100.0, 1.3e9), window(f64::INFINITY, 1.6e9)],
+        ..Drive::steady("d", 1.6e9, Some(1e12), source)
+    };
+    // In 100 s 8 drives lack 210 GB, which are 196 GiB; the buffer of the plan makes it 10 without.
+    let sheet = plan(&requirements(), &[alone(drive(Source::Measured))]).unwrap();
+    assert!(
+        sheet
+            .answer
+            .starts_with("d: 10 drives, or 8 and 256 GiB of buffer; 10 hold"),
+        "{}",
+        sheet.answer
+    );
+    let sheet = plan(&requirements(), &[alone(drive(Source::Modelled))]).unwrap();
+    assert!(
+        sheet.answer.contains("the model's, as is assumed"),
+        "{}",
+        sheet.answer
+    );
+    let large = Requirements {
+        buffer: Told::or(Some(256.0 * 1024f64.powi(3)), 0.0),
+        ..requirements()
+    };
+    let sheet = plan(&large, &[alone(drive(Source::Measured))]).unwrap();
+    assert!(
+        sheet.answer.starts_with("d: 8 drives, which hold"),
+        "{}",
+        sheet.answer
+    );
 }

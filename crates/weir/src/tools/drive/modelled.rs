@@ -67,6 +67,20 @@ impl Modelled {
     }
 }
 
+/// What a profile says that hosts may write to a drive that is served as a volume; none of what is no model, or of which the profile is not there.
+pub(super) fn rated_write_bytes(url: &str) -> Option<u64> {
+    let url: VolumeUrl = url.parse().ok()?;
+    if url.scheme() != SCHEME {
+        return None;
+    }
+    let whole = profile(url.path()).ok()?;
+    let sized = match url.parameters().size("size").ok()? {
+        Some(bytes) => whole.scaled(bytes).ok()?,
+        None => whole,
+    };
+    Some(sized.rated_write_bytes)
+}
+
 /// A built-in profile by its name; anything with a slash in it, or that ends like one, is a file.
 fn profile(name: &str) -> anyhow::Result<Profile> {
     if let Some(profile) = Profile::builtin(name) {
@@ -100,6 +114,7 @@ pub(super) fn run(
             for drive in drives {
                 let mut state = fresh(config, &drive.url, drive.profile.capacity_bytes)?;
                 state.truth = Some(drive.profile.truth().into());
+                state.rated_write_bytes = Some(drive.profile.rated_write_bytes);
                 jobs.push((state, Box::new(drive.model)));
             }
         }
@@ -111,6 +126,8 @@ pub(super) fn run(
             let name = format!("{} modelled drives as a stripe", members.len());
             let mut state = fresh(config, &name, rows * chunk * members.len() as u64)?;
             state.members = members;
+            let least = drives.iter().map(|of| of.profile.rated_write_bytes).min();
+            state.rated_write_bytes = least.map(|of| of.saturating_mul(drives.len() as u64));
             let models = drives.into_iter().map(|drive| drive.model).collect();
             jobs.push((state, Box::new(Striped::new(models, chunk))));
         }
@@ -206,5 +223,16 @@ mod tests {
             (drive.profile.capacity_bytes, drive.profile.noise),
             (1 << 30, 0.1)
         );
+    }
+
+    #[test]
+    fn a_served_model_is_rated_as_its_profile_and_size_say() {
+        let rated = rated_write_bytes;
+        assert_eq!(rated("ssd:970-evo-plus-1tb"), Some(600_000_000_000_000));
+        let half = rated("ssd:970-evo-plus-1tb?size=500G&time=real").unwrap();
+        assert!(half < 400_000_000_000_000, "{half}");
+        for none in ["null:?size=1G", "ssd:nothing", "no url"] {
+            assert_eq!(rated(none), None, "{none}");
+        }
     }
 }
