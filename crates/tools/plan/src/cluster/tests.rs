@@ -392,18 +392,22 @@ fn the_published_12_nodes_follow_from_the_other_curves() {
     .unwrap();
     let value = |name| sheet.cell("held-out", name, 0).unwrap().value.unwrap();
     let (peak, within) = (value("peak-error"), value("within-error"));
-    assert!(peak.abs() < 0.10, "{peak}");
-    // The bar of bench/plan is 0.10, and the model is short of it (docs/plans.md).
-    assert!(within.abs() < 0.13, "{within}");
+    assert!(within.abs() > peak.abs(), "{peak} {within}");
+    // The rule of bench/plan: what is over its bar is short, and is said to be.
+    let bar = |off: f64| if off.abs() > 0.10 { "short" } else { "ok" };
     let row = format!(
-        "| 12 nodes, from the other three | {:+.1}% | {:+.1}% |",
+        "| 12 nodes, from the other three | {:+.1}%, {} | {:+.1}%, {} |",
         100.0 * peak,
-        100.0 * within
+        bar(peak),
+        100.0 * within,
+        bar(within)
     );
     assert!(
         DOCS.contains(&row),
         "docs/plans.md has another row than {row}"
     );
+    let decision = include_str!("../../../../../docs/decisions/0033-cluster-forms.md");
+    assert!(decision.contains("held out, not blind"));
     // A model that passed through its points would have no error.
     let error = sheet.cell("fit", "error", 0).unwrap().value.unwrap();
     assert!(error > 0.005, "{error}");
