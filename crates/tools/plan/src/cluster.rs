@@ -16,9 +16,10 @@
 
 pub mod fit;
 mod links;
+mod measured;
 mod predict;
 
-pub use predict::{ClusterError, Request, plan};
+pub use predict::{ClusterError, INNER_SECTIONS, Request, plan};
 
 use crate::network::{Network, Station};
 use crate::sheet::Source;
@@ -220,6 +221,8 @@ fn sizes_text(sizes: &[(u64, f64)]) -> String {
 pub struct MeasuredCurve {
     /// What it is called; unlike the others.
     pub name: String,
+    /// What it is sold or published as, such as small; none of most.
+    pub size: Option<String>,
     /// What it was measured on.
     pub configuration: Configuration,
     /// What it was asked.

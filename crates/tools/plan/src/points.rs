@@ -60,6 +60,8 @@ pub struct PeakOfOsds {
 struct CurveOfPoints {
     name: String,
     title: Option<String>,
+    /// What it is sold or published as.
+    size: Option<String>,
     gateways: u32,
     reactors: u32,
     bdevs_per_cluster: u32,
@@ -270,6 +272,7 @@ impl Points {
             .iter()
             .map(|of| MeasuredCurve {
                 name: of.name.clone(),
+                size: of.size.clone(),
                 configuration: Configuration {
                     gateways: of.gateways,
                     reactors: of.reactors,
@@ -378,6 +381,7 @@ pub fn of_document(
     let volumes = || curve.points.iter().flat_map(|point| &point.run.volumes);
     Ok(MeasuredCurve {
         name: name.to_owned(),
+        size: None,
         configuration,
         asked: (curve.points.first())
             .map(|point| asked(&point.run.workload))

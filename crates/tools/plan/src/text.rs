@@ -14,6 +14,12 @@ fn figure(cell: &Cell) -> String {
 /// The whole plan, with a newline at its end.
 #[must_use]
 pub fn text(sheet: &Sheet) -> String {
+    text_without(sheet, &[])
+}
+
+/// The plan without sections of these names, and with the option that shows them.
+#[must_use]
+pub fn text_without(sheet: &Sheet, inner: &[&str]) -> String {
     let mut text = String::new();
     let mut line = |of: &str| {
         text.push_str(of);
@@ -23,7 +29,10 @@ pub fn text(sheet: &Sheet) -> String {
     if !sheet.answer.is_empty() {
         line(&sheet.answer);
     }
-    for section in &sheet.sections {
+    let is_inner = |name: &str| inner.contains(&name);
+    let (hidden, shown): (Vec<_>, Vec<_>) =
+        (sheet.sections.iter()).partition(|of| is_inner(&of.name));
+    for section in shown {
         line("");
         line(&section.title);
         if !section.words.is_empty() {
@@ -53,6 +62,10 @@ pub fn text(sheet: &Sheet) -> String {
         for row in section.rows.iter().filter(|row| !row.how.is_empty()) {
             line(&format!("  {}: {}", row.label, row.how));
         }
+    }
+    if !hidden.is_empty() {
+        line("");
+        line("--explain shows the model, what was fitted, and what binds.");
     }
     if !sheet.caveats.is_empty() {
         line("");

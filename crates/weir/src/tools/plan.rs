@@ -64,7 +64,17 @@ impl SheetArguments {
     }
 
     /// Prints and stores a plan.
-    pub(super) fn finish(&self, mut sheet: Sheet, json: bool) -> anyhow::Result<ExitCode> {
+    pub(super) fn finish(&self, sheet: Sheet, json: bool) -> anyhow::Result<ExitCode> {
+        self.finish_without(sheet, &[], json)
+    }
+
+    /// Stores a plan whole, and prints it without sections of these names.
+    fn finish_without(
+        &self,
+        mut sheet: Sheet,
+        inner: &[&str],
+        json: bool,
+    ) -> anyhow::Result<ExitCode> {
         sheet.command = weir_lab::secret::without(&std::env::args().collect::<Vec<_>>());
         sheet.version = env!("CARGO_PKG_VERSION").to_owned();
         let stored = serde_json::to_string_pretty(&sheet)? + "\n";
@@ -74,7 +84,8 @@ impl SheetArguments {
         if let Some(file) = &self.html {
             put(file, page::page(&sheet).as_bytes())?;
         }
-        super::print(&if json { stored } else { text::text(&sheet) })?;
+        let text = || text::text_without(&sheet, inner);
+        super::print(&if json { stored } else { text() })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -150,7 +161,7 @@ struct ClusterArguments {
     /// The mean latency that a request may take
     #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "2ms")]
     latency: Duration,
-    /// Find designs (S, M, L) that do so many requests a second at that latency, such as 800k
+    /// Find what was measured, and designs by the model, that do so many requests a second at that latency, such as 800k
     #[arg(long, value_name = "N", value_parser = requests)]
     target: Option<f64>,
     /// Leave this curve out of the fit and hold the prediction against it; may be given several times
@@ -187,6 +198,9 @@ struct ClusterArguments {
     /// What its randomness starts from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Print the model as well: what was fitted, which forms are likely, and what binds (--json, --output and --html have it always)
+    #[arg(long)]
+    explain: bool,
     #[command(flatten)]
     sheet: SheetArguments,
 }
@@ -649,7 +663,9 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         curves,
     };
     let sheet = cluster::plan(&request)?;
-    arguments.sheet.finish(sheet, json)
+    let inner = &cluster::INNER_SECTIONS[..];
+    let hidden = if arguments.explain { &[] } else { inner };
+    arguments.sheet.finish_without(sheet, hidden, json)
 }
 
 /// Refuses a length of requests that curves say otherwise.

@@ -1,6 +1,7 @@
 //! What the fitted network says: of the curves, of configurations that nobody measured, of what binds, and of what to measure next.
 
 use super::fit::{self, Draw, Fit, FitError, Fits, draws, variance_after};
+use super::measured::Measured;
 use super::{Configuration, MeasuredCurve, Parameter, Premises, Values, links, network};
 use crate::network::Station;
 use crate::scalability;
@@ -36,6 +37,9 @@ const DENSITY_OF_ONE: f64 = 0.125;
 /// Numbers that a suggested design may have.
 const NODES_MAX: u32 = 48;
 const GATEWAYS_MAX: u32 = 16;
+
+/// Sections of the model's own figures, which a buyer does not need.
+pub const INNER_SECTIONS: [&str; 5] = ["fit", "forms", "curves", "law", "binding"];
 
 /// What to plan.
 #[derive(Debug, Clone)]
@@ -168,6 +172,12 @@ fn other_premises(of: &Premises) -> Vec<(&'static str, String, Premises)> {
     others
 }
 
+/// A design for a rate, or why there is none.
+struct Design {
+    name: &'static str,
+    of: Result<Configuration, String>,
+}
+
 /// Fits with what may be made of them.
 struct Known<'a> {
     fits: Fits,
@@ -217,7 +227,10 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     fit::check(&request.curves)?;
     check_links(request)?;
     let known = Known::new(request, &curves)?;
+    let measured = Measured::new(&curves, request.latency);
+    let designs = (request.wanted).map(|wanted| known.designs(wanted, &measured));
     let mut sheet = Sheet::new("cluster", "A cluster of gateways");
+    sheet.sections.push(measured.section(request.wanted));
     sheet.sections.push(known.fit_section());
     sheet.sections.push(known.forms_section());
     sheet.sections.push(known.curves_section());
@@ -267,8 +280,9 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
             skipped.join("")
         ));
     }
-    if let Some(wanted) = request.wanted {
-        sheet.sections.push(known.sizes_section(wanted));
+    if let (Some(wanted), Some(designs)) = (request.wanted, &designs) {
+        let section = known.sizes_section(wanted, designs, &measured);
+        sheet.sections.push(section);
     }
     if request.leave_out {
         sheet.sections.push(left_out_section(request));
@@ -276,7 +290,12 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     sheet
         .charts
         .push(known.chart(&curves, &held, &request.targets));
-    sheet.answer = known.answer(&request.targets, &held);
+    let first = match (request.wanted, &designs) {
+        (Some(wanted), Some(designs)) => known.wanted_answer(wanted, &designs[0].of, &measured),
+        _ => measured.summary(),
+    };
+    let rest = known.answer(&request.targets, &held);
+    sheet.answer = format!("{first} {rest}").trim_end().to_owned();
     sheet.caveats.extend(known.caveats(&request.targets));
     let of_curves = request.curves.iter().flat_map(MeasuredCurve::caveats);
     sheet.caveats.extend(of_curves);
@@ -871,12 +890,20 @@ impl<'a> Known<'a> {
                     0 => "None".to_owned(),
                     some => some.to_string(),
                 },
-            ),
+            ) + &self.also_likely(),
             columns: ["weight", "error", "AICc above the least"]
                 .map(str::to_owned)
                 .to_vec(),
             rows: rows.collect(),
         }
+    }
+
+    /// Other explanations that fit nearly as well, each as a sentence.
+    fn also_likely(&self) -> String {
+        let others = self.others.iter();
+        let sentence =
+            |other: &Explanation| format!(" {}: {}.", other.words, self.how_likely(other));
+        others.map(sentence).collect()
     }
 
     fn curves_section(&self) -> Section {
@@ -1479,26 +1506,13 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// Designs for a rate: S keeps it with everything up, M with one node lost, L as M with room to grow.
-    fn sizes_section(&self, wanted: f64) -> Section {
+    /// Designs for a rate: one keeps it with everything up, one with a node or a gateway lost, and one as that with room to grow.
+    fn designs(&self, wanted: f64, measured: &Measured<'_>) -> [Design; 3] {
         let base = (self.curves.iter().max_by_key(|of| of.configuration.nodes))
             .map(|of| of.configuration)
             .expect("a fit has curves");
-        let most = self.in_flight_max;
-        // The least that is likely, and not the middle; none of what is refused.
-        let keeps = |of: &Configuration| -> Result<f64, String> {
-            match self.refusal(of) {
-                Some(why) => Err(format!("{why}; measure a curve of {}", of.text())),
-                None => Ok(self.lower_within(of)),
-            }
-        };
-        let lost = |of: &Configuration| -> Result<f64, String> {
-            keeps(of)?;
-            let node =
-                without_node(of, self.premises.colocated).map_or(Ok(0.0), |of| keeps(&of))?;
-            let gateway = without_gateway(of).map_or(Ok(0.0), |of| keeps(&of))?;
-            Ok(node.min(gateway))
-        };
+        let keeps = |of: &Configuration| self.keeps(of, measured);
+        let lost = |of: &Configuration| self.keeps_with_less(of, measured);
         let mut kinds: Vec<(u32, u32)> = (self.curves.iter())
             .map(|of| {
                 (
@@ -1557,16 +1571,103 @@ impl<'a> Known<'a> {
                 None => none.to_owned(),
             })
         };
-        let designs = [
-            ("S", smallest(wanted, &keeps)),
-            ("M", smallest(wanted, &lost)),
-            ("L", smallest(wanted * (1.0 + LARGE_SPARE), &lost)),
-        ];
+        let design = |name, of| Design { name, of };
+        [
+            design("everything up", smallest(wanted, &keeps)),
+            design("one lost", smallest(wanted, &lost)),
+            design(
+                "one lost, and room to grow",
+                smallest(wanted * (1.0 + LARGE_SPARE), &lost),
+            ),
+        ]
+    }
+
+    /// What was measured of a configuration; else the least that is likely, and not the middle; none of what is refused.
+    fn keeps(&self, of: &Configuration, measured: &Measured<'_>) -> Result<f64, String> {
+        if let Some(rate) = measured.rate(of) {
+            return Ok(rate);
+        }
+        match self.refusal(of) {
+            Some(why) => Err(format!("{why}; measure a curve of {}", of.text())),
+            None => Ok(self.lower_within(of)),
+        }
+    }
+
+    /// The same of what is left when a node or a gateway is lost.
+    fn keeps_with_less(&self, of: &Configuration, measured: &Measured<'_>) -> Result<f64, String> {
+        self.keeps(of, measured)?;
+        let rest = |of: Option<Configuration>| of.map_or(Ok(0.0), |of| self.keeps(&of, measured));
+        let node = rest(without_node(of, self.premises.colocated))?;
+        Ok(node.min(rest(without_gateway(of))?))
+    }
+
+    /// Station that binds, and the one that would next.
+    fn limits(&self, of: &Configuration) -> String {
+        let stations = by_capacity(network(self.view().values, of, self.premises).stations);
+        match stations.as_slice() {
+            [] => "nothing limits it that the model knows".to_owned(),
+            [first] => format!("the limit is {}, by the model", first.name),
+            [first, next, ..] => format!(
+                "the limit is {}, next {}, by the model",
+                first.name, next.name
+            ),
+        }
+    }
+
+    /// The answer to a rate that is wanted: by what was measured, and by the model where that has fewer nodes or nothing measured does it.
+    fn wanted_answer(
+        &self,
+        wanted: f64,
+        design: &Result<Configuration, String>,
+        measured: &Measured<'_>,
+    ) -> String {
+        let modelled = |of: &Configuration| {
+            format!(
+                "{} nodes, {} OSDs, {} gateways of {} reactors, {} processors for these: {} at {}",
+                of.nodes,
+                of.osds,
+                of.gateways,
+                of.reactors,
+                of.processors(),
+                self.interval_within(of, self.in_flight_max).text,
+                weir_report::words::latency(self.latency * 1e9)
+            )
+        };
+        let by_measure = measured.answer(wanted, &|of| self.limits(of));
+        match (by_measure, design) {
+            (Some(text), Ok(of)) if measured.rate(of).is_none() => {
+                format!("{text} By the model alone fewer may do: {}.", modelled(of))
+            }
+            (Some(text), _) => text,
+            (None, Ok(of)) => format!(
+                "{} By the model: {}; {}.",
+                measured.none_does(wanted),
+                modelled(of),
+                self.limits(of)
+            ),
+            (None, Err(why)) => format!("{} By the model: {why}.", measured.none_does(wanted)),
+        }
+    }
+
+    fn sizes_section(
+        &self,
+        wanted: f64,
+        designs: &[Design; 3],
+        measured: &Measured<'_>,
+    ) -> Section {
+        let base = (self.curves.iter().max_by_key(|of| of.configuration.nodes))
+            .map(|of| of.configuration)
+            .expect("a fit has curves");
+        let most = self.in_flight_max;
+        let keeps = |of: &Configuration| self.keeps(of, measured);
+        let lost = |of: &Configuration| self.keeps_with_less(of, measured);
         let each = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&Configuration) -> Cell| {
-            let cells = designs.iter().map(|(_, of)| {
-                of.as_ref()
-                    .map_or_else(|why| Cell::word(why.clone(), Source::Derived), cell)
-            });
+            // Why there is none is said once.
+            let none = |why: &String| {
+                let text = if name == "nodes" { why.as_str() } else { "-" };
+                Cell::word(text, Source::Derived)
+            };
+            let cells = (designs.iter()).map(|design| design.of.as_ref().map_or_else(none, cell));
             Row::new(name, label, unit, cells.collect())
         };
         let count = |value: u32| Cell::count(u64::from(value), Source::Derived);
@@ -1578,11 +1679,11 @@ impl<'a> Known<'a> {
                 weir_report::words::latency(self.latency * 1e9)
             ),
             words: format!(
-                "The fewest nodes, then gateways, then reactors, by the lower end of the interval. S: with everything up. M: with one node or gateway lost. L: as M, with {} to grow. {} OSDs in a node as in the largest curve; reactors and bdevs_per_cluster as curves have them together. What is refused as a target is no design.",
+                "The fewest nodes, then gateways, then reactors, by what was measured of such a one, else by the lower end of the interval: with everything up; with one node or gateway lost; and as that, with {} to grow. {} OSDs in a node as in the largest curve; reactors and bdevs_per_cluster as curves have them together. What is refused as a target is no design.",
                 percent_text(LARGE_SPARE),
                 weir_report::words::trimmed(density(&base), 2),
             ),
-            columns: designs.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            columns: designs.iter().map(|of| of.name.to_owned()).collect(),
             rows: vec![
                 each("nodes", "Nodes", "", &|of| count(of.nodes)),
                 each("osds", "OSDs", "", &|of| count(of.osds)),
@@ -1591,9 +1692,18 @@ impl<'a> Known<'a> {
                 each("bdevs", "bdevs_per_cluster", "", &|of| {
                     count(of.bdevs_per_cluster)
                 }),
-                each("within", &self.within_label(), "requests/s", &|of| {
-                    self.interval_within(of, most)
+                each("processors", "Processors for reactors", "", &|of| {
+                    Cell::count(of.processors(), Source::Derived)
                 }),
+                each(
+                    "within",
+                    &self.within_label(),
+                    "requests/s",
+                    &|of| match measured.rate(of) {
+                        Some(rate) => iops(rate, Source::Derived),
+                        None => self.interval_within(of, most),
+                    },
+                ),
                 each("headroom", "Headroom of the lower end", "fraction", &|of| {
                     keeps(of).map_or_else(
                         |why| Cell::word(why, Source::Derived),
@@ -1796,9 +1906,6 @@ impl<'a> Known<'a> {
             caveats.push("every curve has as many OSDs in a node: whether storage goes by OSDs or by nodes is not shown.".to_owned());
         }
         caveats.extend(self.caveat_of_links(targets).map(str::to_owned));
-        for other in &self.others {
-            caveats.push(format!("{}: {}", other.words, self.how_likely(other)));
-        }
         caveats
     }
 }

@@ -44,6 +44,7 @@ fn curve_of(
     });
     MeasuredCurve {
         name: name.to_owned(),
+        size: None,
         configuration,
         asked: Asked::default(),
         readings: readings.collect(),
@@ -1155,4 +1156,84 @@ fn an_osd_that_is_missing_makes_no_other_kind_of_node() {
         why.contains("times beyond") && why.contains("measure a curve of"),
         "{why}"
     );
+}
+
+/// A plan from the published curves for so many requests a second at 2 ms.
+fn published_for(wanted: f64) -> Sheet {
+    let (curves, premises) = published();
+    plan(&Request {
+        premises,
+        targets: Vec::new(),
+        wanted: Some(wanted),
+        samples: 40,
+        ..request(curves, configuration(12, 1, 12))
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_was_measured_is_offered_before_any_model() {
+    let sheet = published_for(600e3);
+    let begins = "8 nodes (medium): measured (published), 677k at 2.00 ms; 192 OSDs, 4 gateways of 12 reactors, 48 processors for these; 12.9% above the 600k that are wanted; the limit is hosts with gateways, next reactors";
+    assert!(sheet.answer.starts_with(begins), "{}", sheet.answer);
+    let next = "The next that was measured: 12 nodes (large), 881k.";
+    assert!(sheet.answer.ends_with(next), "{}", sheet.answer);
+    let value = |section, row, column| sheet.cell(section, row, column).unwrap().value.unwrap();
+    assert_eq!(value("sizes", "nodes", 0), 8.0);
+    assert_eq!(value("sizes", "processors", 0), 48.0);
+    assert_eq!((value("sizes", "within", 0) / 1e3).round(), 677.0);
+    assert_eq!(sheet.sections[0].name, "measured");
+    for (column, (size, nodes, enough)) in [
+        ("-", 4.0, 0.0),
+        ("small", 4.0, 0.0),
+        ("medium", 8.0, 1.0),
+        ("large", 12.0, 1.0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(sheet.cell("measured", "size", column).unwrap().text, size);
+        assert_eq!(value("measured", "nodes", column), nodes);
+        assert_eq!(value("measured", "enough", column), enough);
+    }
+    let sheet = published_for(850e3);
+    let begins = "12 nodes (large): measured (published), 881k";
+    assert!(sheet.answer.starts_with(begins), "{}", sheet.answer);
+    assert_eq!(sheet.cell("sizes", "nodes", 0).unwrap().value, Some(12.0));
+    // What nothing measured does is the model's to say, and said to be.
+    let sheet = published_for(3e6);
+    let begins = "Nothing that was measured does 3,000k at 2.00 ms: the most is 881k, of 12 nodes (large). By the model: none";
+    assert!(sheet.answer.starts_with(begins), "{}", sheet.answer);
+}
+
+#[test]
+fn a_curve_that_is_quick_throughout_does_its_peak_within_the_latency() {
+    let (curves, _) = published();
+    let curve = &curves[0];
+    assert_eq!(curve.best_within(1.0), Some(363e3));
+    assert_eq!(curve.best_within(1e-5), None);
+    let crossed = curve.best_within(2e-3).unwrap();
+    assert!((crossed / 332e3 - 1.0).abs() < 0.01, "{crossed}");
+}
+
+#[test]
+fn the_models_own_figures_are_printed_where_they_are_asked_for() {
+    let sheet = published_for(600e3);
+    let whole = crate::text::text(&sheet);
+    let short = crate::text::text_without(&sheet, &super::INNER_SECTIONS);
+    for inner in [
+        "Condition",
+        "AICc",
+        "Contention",
+        "Its capacity",
+        "nearly as well",
+    ] {
+        assert!(whole.contains(inner), "no {inner} in\n{whole}");
+        assert!(!short.contains(inner), "{inner} in\n{short}");
+    }
+    assert!(
+        short.lines().nth(1).unwrap().starts_with("8 nodes"),
+        "{short}"
+    );
+    assert!(short.contains("--explain") && !whole.contains("--explain"));
 }
