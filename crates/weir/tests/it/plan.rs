@@ -238,6 +238,37 @@ fn gap_of(result: &Value) -> Value {
 }
 
 #[test]
+fn a_plan_answers_first_and_explains_where_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = ["plan", "cluster", "--curve", "published:ceph"];
+    let asked = [&asked[..], &["--target", "600k", "--samples", "0"]].concat();
+    let (sheet, text) = planned(folder.path(), &asked);
+    let answer = sheet["answer"].as_str().unwrap();
+    assert!(answer.starts_with("8 nodes (medium): measured"), "{answer}");
+    assert_eq!(text.lines().nth(1), Some(answer));
+    assert!(!text.contains("AICc"), "{text}");
+    // What is stored is whole.
+    assert!(!values(&sheet, "fit", "error").is_empty());
+    let (_, text) = planned(folder.path(), &[&asked[..], &["--explain"]].concat());
+    assert!(text.contains("AICc"), "{text}");
+}
+
+#[test]
+fn points_that_cannot_be_so_are_refused_by_file_and_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let points = "[[curve]]\nname = 'one'\ngateways = 4\nreactors = 4\nbdevs_per_cluster = 32\nnodes = 4\nosds = 96\npoints = [[32, 48e3, 6.7]]\n";
+    std::fs::write(folder.path().join("points.toml"), points).unwrap();
+    let refused = weir(
+        folder.path(),
+        &["plan", "cluster", "--curve", "points.toml"],
+    );
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let part = "points.toml: curve 'one': its point of 32 in flight";
+    assert!(said.contains(part) && said.contains("321.6"), "{said}");
+}
+
+#[test]
 fn the_published_12_nodes_are_predicted_from_the_other_curves() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = [
@@ -256,12 +287,16 @@ fn the_published_12_nodes_are_predicted_from_the_other_curves() {
         "nodes=16",
         "--target",
         "600k",
+        "--explain",
     ];
     let (sheet, text) = planned(folder.path(), &[&cluster[..], &arguments].concat());
-    // At 2 ms the bar of bench/plan is 0.10, and the model is short of it (docs/plans.md).
-    for (name, most) in [("peak-error", 0.10), ("within-error", 0.13)] {
+    // The rule of bench/plan, by which the peak is ok and the rate at 2 ms short (docs/plans.md).
+    for (name, is_ok) in [("peak-error", true), ("within-error", false)] {
         let off = values(&sheet, "held-out", name);
-        assert!(off.len() == 1 && off[0].abs() < most, "{name}: {off:?}");
+        assert!(
+            off.len() == 1 && (off[0].abs() <= 0.10) == is_ok,
+            "{name}: {off:?}"
+        );
     }
     assert_eq!(values(&sheet, "left-out", "peak").len(), 4);
     assert_eq!(values(&sheet, "left-out", "peak-inside").len(), 4);

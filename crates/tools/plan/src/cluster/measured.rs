@@ -44,12 +44,14 @@ impl MeasuredCurve {
 
 /// What was measured, the slowest first, with what each does within the latency.
 pub(super) struct Measured<'a> {
-    pub(super) all: Vec<(&'a MeasuredCurve, Option<f64>)>,
+    all: Vec<(&'a MeasuredCurve, Option<f64>)>,
     seconds: f64,
+    /// Bytes a second of the links that are planned, where that is said: what was measured on others says nothing of these.
+    link: Option<u64>,
 }
 
 impl<'a> Measured<'a> {
-    pub(super) fn new(curves: &'a [MeasuredCurve], seconds: f64) -> Self {
+    pub(super) fn new(curves: &'a [MeasuredCurve], seconds: f64, link: Option<u64>) -> Self {
         let mut all: Vec<_> = (curves.iter())
             .map(|of| (of, of.best_within(seconds)))
             .collect();
@@ -57,20 +59,34 @@ impl<'a> Measured<'a> {
             let rate = |of: &(&MeasuredCurve, Option<f64>)| of.1.unwrap_or(0.0);
             rate(one).total_cmp(&rate(other))
         });
-        Measured { all, seconds }
+        Measured { all, seconds, link }
+    }
+
+    /// Those with the links that are planned, and what each does.
+    fn offered(&self) -> impl DoubleEndedIterator<Item = (&'a MeasuredCurve, f64)> {
+        let link = self.link;
+        let fits = move |of: &MeasuredCurve| link.is_none() || of.configuration.link == link;
+        let all = self.all.iter();
+        let offered: Vec<_> = all.filter_map(|of| Some((of.0, of.1?))).collect();
+        offered.into_iter().filter(move |(of, _)| fits(of))
+    }
+
+    /// Configurations of so many nodes that were measured.
+    pub(super) fn of_nodes(&self, nodes: u32) -> impl Iterator<Item = Configuration> {
+        let all = self.offered().map(|(of, _)| of.configuration);
+        all.filter(move |of| of.nodes == nodes)
     }
 
     /// What this very configuration was measured to do within the latency.
     pub(super) fn rate(&self, of: &Configuration) -> Option<f64> {
-        let found = (self.all.iter().rev()).find(|(curve, _)| curve.configuration == *of);
-        found.and_then(|(_, rate)| *rate)
+        let found = (self.offered().rev()).find(|(curve, _)| curve.configuration == *of);
+        found.map(|(_, rate)| rate)
     }
 
     /// The fewest nodes, then processors, that were measured to do so much.
     pub(super) fn smallest(&self, wanted: f64) -> Option<(&'a MeasuredCurve, f64)> {
-        let does = |of: &(&'a MeasuredCurve, Option<f64>)| Some((of.0, of.1?));
-        let enough = (self.all.iter()).filter_map(does);
-        enough.filter(|(_, rate)| *rate >= wanted).min_by_key(|of| {
+        let enough = self.offered().filter(|(_, rate)| *rate >= wanted);
+        enough.min_by_key(|of| {
             let has = of.0.configuration;
             (has.nodes, has.osds, has.processors())
         })
@@ -105,13 +121,12 @@ impl<'a> Measured<'a> {
         );
         let limits = format!("{above}; {}", limits(&curve.configuration));
         let mut text = self.text(curve, rate, &limits);
-        let more = self.all.iter().find(|of| of.1 > Some(rate));
-        if let Some((next, Some(rate))) = more {
+        if let Some((next, rate)) = self.offered().find(|of| of.1 > rate) {
             text += &format!(
                 ". The next that was measured: {} nodes{}, {}",
                 next.configuration.nodes,
                 size_text(next),
-                thousands(*rate)
+                thousands(rate)
             );
         }
         Some(text + ".")
@@ -121,14 +136,15 @@ impl<'a> Measured<'a> {
     pub(super) fn none_does(&self, wanted: f64) -> String {
         let at = latency(self.seconds * 1e9);
         let wanted = thousands(wanted);
-        match self.all.last() {
-            Some((most, Some(rate))) => format!(
+        match self.offered().last() {
+            Some((most, rate)) => format!(
                 "Nothing that was measured does {wanted} at {at}: the most is {}, of {} nodes{}.",
-                thousands(*rate),
+                thousands(rate),
                 most.configuration.nodes,
                 size_text(most)
             ),
-            _ => format!("Nothing that was measured does anything at {at}."),
+            None if self.link.is_some() => "Nothing was measured with such links.".to_owned(),
+            None => format!("Nothing that was measured answers within {at}."),
         }
     }
 

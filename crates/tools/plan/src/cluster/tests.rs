@@ -1200,6 +1200,18 @@ fn what_was_measured_is_offered_before_any_model() {
     let begins = "12 nodes (large): measured (published), 881k";
     assert!(sheet.answer.starts_with(begins), "{}", sheet.answer);
     assert_eq!(sheet.cell("sizes", "nodes", 0).unwrap().value, Some(12.0));
+    // What was measured on links that nobody knows says nothing of slow ones.
+    let (curves, premises) = published();
+    let slow = Request {
+        premises,
+        targets: Vec::new(),
+        wanted: Some(300e3),
+        link: Some((1_250_000_000, Source::Given)),
+        ..request(curves, configuration(12, 1, 12))
+    };
+    let answer = plan(&slow).unwrap().answer;
+    let begins = "Nothing was measured with such links.";
+    assert!(answer.starts_with(begins), "{answer}");
     // What nothing measured does is the model's to say, and said to be.
     let sheet = published_for(3e6);
     let begins = "Nothing that was measured does 3,000k at 2.00 ms: the most is 881k, of 12 nodes (large). By the model: none";
