@@ -22,7 +22,7 @@ mod predict;
 pub use predict::{ClusterError, INNER_SECTIONS, Request, plan};
 
 use crate::network::{Network, Station};
-use crate::sheet::Source;
+use crate::sheet::{Series, Source};
 
 /// What a cluster is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +112,14 @@ pub struct Reading {
     pub rate: f64,
     /// Mean seconds of a request, where it was read by itself: off a chart, and not computed from the others.
     pub latency: Option<f64>,
+}
+
+impl Reading {
+    /// Mean seconds of a request, by Little's law where they were not read by themselves.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.latency.unwrap_or(self.in_flight / self.rate)
+    }
 }
 
 /// What a curve was asked, as far as that is known. A model is of one kind of request: curves of several are not fitted together.
@@ -221,7 +229,7 @@ fn sizes_text(sizes: &[(u64, f64)]) -> String {
 pub struct MeasuredCurve {
     /// What it is called; unlike the others.
     pub name: String,
-    /// What it is sold or published as, such as small; none of most.
+    /// Name of its size where it has one, such as small.
     pub size: Option<String>,
     /// What it was measured on.
     pub configuration: Configuration,
@@ -265,6 +273,17 @@ impl MeasuredCurve {
         self.readings.iter().map(|of| of.rate).fold(0.0, f64::max)
     }
 
+    /// Its points for a chart of latency, in nanoseconds, against requests a second.
+    #[must_use]
+    pub fn series(&self) -> Series {
+        let points = self.readings.iter();
+        Series {
+            name: self.name.clone(),
+            source: self.source,
+            points: points.map(|of| [of.rate, of.seconds() * 1e9]).collect(),
+        }
+    }
+
     /// The most in flight.
     #[must_use]
     pub fn in_flight_max(&self) -> f64 {
@@ -277,7 +296,7 @@ impl MeasuredCurve {
     /// The rate at a mean latency, between two readings on a line in logarithms; none where the curve does not cross it.
     #[must_use]
     pub fn rate_within(&self, seconds: f64) -> Option<f64> {
-        let read = |of: &Reading| (of.rate, of.latency.unwrap_or(of.in_flight / of.rate));
+        let read = |of: &Reading| (of.rate, of.seconds());
         self.readings.windows(2).find_map(|pair| {
             let ((rate, latency), (rate_next, latency_next)) = (read(&pair[0]), read(&pair[1]));
             if latency > seconds || latency_next <= seconds {

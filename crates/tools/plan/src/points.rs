@@ -40,7 +40,7 @@ pub struct Points {
     /// Peaks of the first curve's configuration with other numbers of OSDs. So many OSDs can do that much: this bounds what an OSD takes for a request.
     #[serde(default, rename = "peak")]
     pub peaks: Vec<PeakOfOsds>,
-    /// What their source says of them, to the letter, by matter.
+    /// Words of their source, to the letter, by matter.
     #[serde(default)]
     pub quotes: BTreeMap<String, String>,
 }
@@ -60,7 +60,7 @@ pub struct PeakOfOsds {
 struct CurveOfPoints {
     name: String,
     title: Option<String>,
-    /// What it is sold or published as.
+    /// Name of its size.
     size: Option<String>,
     gateways: u32,
     reactors: u32,

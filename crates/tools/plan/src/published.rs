@@ -35,13 +35,13 @@ pub struct PublishedDrive {
     sustained: String,
     rated_writes: Option<String>,
     dips: Option<PublishedDips>,
-    /// What was measured, in Weir's words.
+    /// Findings of its tests, in Weir's words.
     pub found: String,
     /// Drives that are needed, as published.
     pub needed: u64,
 }
 
-/// How often a drive falls to its lowest rate, and for how long: assumed, as nobody published it.
+/// Dips of a drive to its lowest rate: their length and period are assumed, as nobody published them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublishedDips {
@@ -252,4 +252,37 @@ impl Protocols {
 #[must_use]
 pub fn protocols() -> Protocols {
     toml::from_str(PROTOCOLS).expect("the published data is well formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ssd::Profile;
+
+    use super::*;
+
+    /// The models of these drives take the same ratings, and assume the same dips.
+    #[test]
+    fn ratings_and_dips_are_those_of_the_models() {
+        let drives = drives().drives;
+        let of = |name: &str| {
+            drives
+                .iter()
+                .find(|of| of.name == name)
+                .expect("it is there")
+        };
+        for (name, model) in [
+            ("970-evo-plus", "970-evo-plus-1tb"),
+            ("1725b", "1725b-1.6tb"),
+        ] {
+            let profile = Profile::builtin(model).expect("a model");
+            let (bytes, _) = of(name).drive().rated_writes.expect("it is rated");
+            assert_eq!(bytes, profile.rated_write_bytes as f64, "{name}");
+        }
+        let profile = Profile::builtin("1725b-1.6tb").expect("a model");
+        let background = profile.background.expect("it has dips");
+        let dips = of("1725b").dips.as_ref().expect("it has dips");
+        let bytes = |text| units::bytes(text).expect("a size") as u64;
+        assert_eq!(bytes(&dips.every), background.every_bytes);
+        assert_eq!(bytes(&dips.length), background.length_bytes);
+    }
 }

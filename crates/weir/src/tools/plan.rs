@@ -84,8 +84,12 @@ impl SheetArguments {
         if let Some(file) = &self.html {
             put(file, page::page(&sheet).as_bytes())?;
         }
-        let text = || text::text_without(&sheet, inner);
-        super::print(&if json { stored } else { text() })?;
+        let text = if json {
+            stored
+        } else {
+            text::text_without(&sheet, inner)
+        };
+        super::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -120,7 +124,7 @@ struct RecordArguments {
     /// For how long to keep what was recorded, such as 7d
     #[arg(long, value_name = "TIME", value_parser = super::duration)]
     retain: Option<Duration>,
-    /// What hosts may write to a drive in its life, such as 600TB [default: what a result or the publication says, else by --dwpd]
+    /// Bytes that hosts may write to a drive in its life, such as 600TB [default: what a result or the publication says, else by --dwpd]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, conflicts_with = "dwpd")]
     rated_writes: Option<f64>,
     /// Drive writes per day that the warranty allows [default: 1, where nobody says what a drive is rated for]

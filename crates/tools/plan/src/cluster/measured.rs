@@ -27,8 +27,7 @@ impl MeasuredCurve {
     /// The rate within a mean latency: as it is crossed, or the highest where every point is quicker; none where no point is.
     #[must_use]
     pub fn best_within(&self, seconds: f64) -> Option<f64> {
-        let latency = |of: &super::Reading| of.latency.unwrap_or(of.in_flight / of.rate);
-        let is_quick = self.readings.iter().all(|of| latency(of) <= seconds);
+        let is_quick = self.readings.iter().all(|of| of.seconds() <= seconds);
         (self.rate_within(seconds)).or_else(|| is_quick.then(|| self.peak()))
     }
 
@@ -42,19 +41,20 @@ impl MeasuredCurve {
     }
 }
 
-/// What was measured, the slowest first, with what each does within the latency.
+/// Measured curves, the slowest first, each with its rate within the latency; none of what was measured on other links than those that
+/// are planned, of which it says nothing.
 pub(super) struct Measured<'a> {
     all: Vec<(&'a MeasuredCurve, Option<f64>)>,
     seconds: f64,
-    /// Bytes a second of the links that are planned, where that is said: what was measured on others says nothing of these.
+    /// Bytes a second of the links that are planned, where that is said.
     link: Option<u64>,
 }
 
 impl<'a> Measured<'a> {
     pub(super) fn new(curves: &'a [MeasuredCurve], seconds: f64, link: Option<u64>) -> Self {
-        let mut all: Vec<_> = (curves.iter())
-            .map(|of| (of, of.best_within(seconds)))
-            .collect();
+        let fits = |of: &MeasuredCurve| link.is_none() || of.configuration.link == link;
+        let rate = |of: &MeasuredCurve| fits(of).then(|| of.best_within(seconds)).flatten();
+        let mut all: Vec<_> = curves.iter().map(|of| (of, rate(of))).collect();
         all.sort_by(|one, other| {
             let rate = |of: &(&MeasuredCurve, Option<f64>)| of.1.unwrap_or(0.0);
             rate(one).total_cmp(&rate(other))
@@ -62,13 +62,9 @@ impl<'a> Measured<'a> {
         Measured { all, seconds, link }
     }
 
-    /// Those with the links that are planned, and what each does.
+    /// Those that have a rate.
     fn offered(&self) -> impl DoubleEndedIterator<Item = (&'a MeasuredCurve, f64)> {
-        let link = self.link;
-        let fits = move |of: &MeasuredCurve| link.is_none() || of.configuration.link == link;
-        let all = self.all.iter();
-        let offered: Vec<_> = all.filter_map(|of| Some((of.0, of.1?))).collect();
-        offered.into_iter().filter(move |(of, _)| fits(of))
+        self.all.iter().filter_map(|of| Some((of.0, of.1?)))
     }
 
     /// Configurations of so many nodes that were measured.
@@ -77,7 +73,7 @@ impl<'a> Measured<'a> {
         all.filter(move |of| of.nodes == nodes)
     }
 
-    /// What this very configuration was measured to do within the latency.
+    /// Rate of this very configuration within the latency.
     pub(super) fn rate(&self, of: &Configuration) -> Option<f64> {
         let found = (self.offered().rev()).find(|(curve, _)| curve.configuration == *of);
         found.map(|(_, rate)| rate)
@@ -132,7 +128,7 @@ impl<'a> Measured<'a> {
         Some(text + ".")
     }
 
-    /// That nothing measured does so much, and what the most is.
+    /// Says that nothing measured does so much, and how much the most is.
     pub(super) fn none_does(&self, wanted: f64) -> String {
         let at = latency(self.seconds * 1e9);
         let wanted = thousands(wanted);
@@ -148,7 +144,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// What was measured, in a sentence.
+    /// All of it, in a sentence.
     pub(super) fn summary(&self) -> String {
         let each = self.all.iter().map(|(curve, rate)| {
             let does = rate.map_or_else(|| "nothing".to_owned(), thousands);
@@ -209,7 +205,10 @@ impl<'a> Measured<'a> {
                 "requests/s",
                 within.collect(),
             )
-            .how("read between two measured points"),
+            .how(match self.link {
+                None => "read between two measured points",
+                Some(_) => "read between two measured points; none where the links were others than those that are planned",
+            }),
         );
         rows.push(each("peak", "Highest rate", "requests/s", &|of| {
             let peak = of.peak();

@@ -1587,7 +1587,7 @@ impl<'a> Known<'a> {
         ]
     }
 
-    /// What was measured of a configuration; else the least that is likely, and not the middle; none of what is refused.
+    /// Rate of a configuration as it was measured; else the least that is likely, and not the middle; none of what is refused.
     fn keeps(&self, of: &Configuration, measured: &Measured<'_>) -> Result<f64, String> {
         if let Some(rate) = measured.rate(of) {
             return Ok(rate);
@@ -1788,15 +1788,7 @@ impl<'a> Known<'a> {
             }
         };
         for curve in curves.iter().chain(held) {
-            series.push(Series {
-                name: curve.name.clone(),
-                source: curve.source,
-                points: curve
-                    .readings
-                    .iter()
-                    .map(|of| [of.rate, of.latency.unwrap_or(of.in_flight / of.rate) * 1e9])
-                    .collect(),
-            });
+            series.push(curve.series());
             let said = if held.iter().any(|of| of.name == curve.name) {
                 "predicted"
             } else {

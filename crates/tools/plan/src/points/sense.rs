@@ -1,4 +1,4 @@
-//! What points of a file must hold among themselves before anything is fitted to them.
+//! Checks of a file's points against each other, before anything is fitted to them.
 //!
 //! A slip of a digit moves every figure of a plan, and no error of the fit shows that it is a slip.
 

@@ -1,4 +1,4 @@
-//! How long drives last: by what their vendors let hosts write to them, or by drive writes per day where nobody says that.
+//! Endurance of drives: by what their vendors let hosts write to them, or by drive writes per day where nobody says that.
 
 use super::{Requirements, Worked, each, unknown};
 use crate::sheet::{Cell, Section, Source};
@@ -32,7 +32,7 @@ fn overwrites(requirements: &Requirements) -> f64 {
     requirements.dwpd.value * requirements.warranty.value / SECONDS_OF_DAY
 }
 
-/// What the drives are rated for, and when that is used up.
+/// Rated writes of the drives, and when they are used up.
 pub(super) fn section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
     let of_capacity = |of: &Worked<'_>| {
         let (rated, _) = of.rated(requirements)?;

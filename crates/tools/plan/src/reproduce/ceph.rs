@@ -4,14 +4,14 @@ use super::checks::{Check, Word, agree, check_section, disagreements};
 use super::{absent, number};
 use crate::cluster::MeasuredCurve;
 use crate::points::Points;
-use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
+use crate::sheet::{Cell, Chart, Quantity, Row, Section, Sheet, Source};
 use crate::units::percent_text;
 
-/// What stands beside the published curves of Ceph's gateway.
+/// Figures that stand beside the published curves of Ceph's gateway.
 pub enum Beside {
     /// A curve that was measured.
     Measured(Box<MeasuredCurve>),
-    /// What the model predicts of each published curve from the others.
+    /// Predictions of the model for each published curve from the others.
     Predicted(Box<Sheet>),
 }
 
@@ -155,15 +155,7 @@ fn measured_section(
 }
 
 fn chart(published: &[MeasuredCurve], measured: Option<&MeasuredCurve>) -> Chart {
-    let series = published.iter().chain(measured).map(|curve| Series {
-        name: curve.name.clone(),
-        source: curve.source,
-        points: curve
-            .readings
-            .iter()
-            .map(|of| [of.rate, of.latency.unwrap_or(of.in_flight / of.rate) * 1e9])
-            .collect(),
-    });
+    let series = published.iter().chain(measured).map(MeasuredCurve::series);
     Chart {
         title: "Mean latency against requests a second".to_owned(),
         x: Quantity::RequestsPerSecond,
@@ -207,7 +199,7 @@ fn nodes(of: &MeasuredCurve) -> f64 {
     f64::from(of.configuration.nodes)
 }
 
-/// What the article says of rates, against the peaks of its curves and their rates within the latency.
+/// Statements of the article on rates, against the peaks of its curves and their rates within the latency.
 fn ceph_checks(points: &Points, curves: &[MeasuredCurve], latency: f64) -> Vec<Check> {
     let of = Curves::of(curves);
     let quote = |name: &str| format!("\"{}\"", points.quotes.get(name).map_or("", |of| of));

@@ -1,4 +1,4 @@
-//! What an article says, held against its figures: one rule for every check.
+//! Statements of an article, held against its figures: one rule for every check.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use crate::units::percent_text;
 
 /// A word that qualifies a number leaves it this part of room.
 const ROOM: f64 = 0.1;
-/// What is read off a chart, and what follows from it, is off by this part: 1% of a rate, and two digits of a short latency.
+/// Error of reading a chart, as a part: 1% of a rate, and two digits of a short latency.
 const READ: f64 = 0.03;
 
-/// How an article qualifies a number.
+/// A word with which an article qualifies a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// No more and no less.
@@ -39,7 +39,7 @@ impl Word {
     }
 }
 
-/// Whether every figure lies in the range that the word allows, give or take what reading a chart costs.
+/// Tells whether every figure lies in the range that the word allows, give or take what reading a chart costs.
 pub(super) fn agree(word: Word, number: f64, figures: &[f64]) -> bool {
     let (least, most) = word.range(number);
     let allowed = least * (1.0 - READ)..=most * (1.0 + READ);
@@ -52,11 +52,11 @@ pub(super) struct Check {
     pub(super) name: Cow<'static, str>,
     /// The article's own words in double quotes, or the matter in Weir's.
     pub(super) claim: String,
-    /// What the figures say.
+    /// Its figures.
     pub(super) figures: String,
-    /// Whether they agree.
+    /// Verdict: they agree.
     pub(super) agrees: bool,
-    /// How that comes about.
+    /// The arithmetic behind them.
     pub(super) arithmetic: String,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn check_section(checks: Vec<Check>) -> Section {
         name: "checks".to_owned(),
         title: "What it says against its own figures".to_owned(),
         words: format!(
-            "What stands in double quotes is the article's own; all other words are Weir's. One rule for every row: a number that the article names has {room} of room, above it where it says over or more, below it where it says almost, either way where it says about; linear is in proportion, about. Without an upper end is what is merely over. Each figure lies within that, give or take the {read} that reading a chart costs.",
+            "What stands in double quotes is the article's own, as translated; all other words are Weir's. One rule for every row: a number that the article names has {room} of room, above it where it says over or more, below it where it says almost, either way where it says about; linear is in proportion, about. Without an upper end is what is merely over. Each figure lies within that, give or take the {read} that reading a chart costs.",
             room = percent_text(ROOM),
             read = percent_text(READ),
         ),

@@ -67,7 +67,7 @@ impl Modelled {
     }
 }
 
-/// What a profile says that hosts may write to a drive that is served as a volume; none of what is no model, or of which the profile is not there.
+/// Rated writes of a modelled drive that is served as a volume; none of what is no model, or of which the profile is not there.
 pub(super) fn rated_write_bytes(url: &str) -> Option<u64> {
     let url: VolumeUrl = url.parse().ok()?;
     if url.scheme() != SCHEME {
