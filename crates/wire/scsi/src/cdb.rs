@@ -6,6 +6,7 @@ mod tests;
 
 use thiserror::Error;
 
+use crate::reservation::{ReserveInAction, ReserveOutAction};
 use crate::sense::{FieldPointer, Sense};
 use crate::wire::{bit, u16_at, u32_at, u64_at};
 
@@ -29,6 +30,10 @@ pub mod opcode {
     pub const INQUIRY: u8 = 0x12;
     /// MODE SELECT (6).
     pub const MODE_SELECT_6: u8 = 0x15;
+    /// RESERVE (6) (SPC-2).
+    pub const RESERVE_6: u8 = 0x16;
+    /// RELEASE (6) (SPC-2).
+    pub const RELEASE_6: u8 = 0x17;
     /// MODE SENSE (6).
     pub const MODE_SENSE_6: u8 = 0x1a;
     /// START STOP UNIT.
@@ -53,8 +58,16 @@ pub mod opcode {
     pub const UNMAP: u8 = 0x42;
     /// MODE SELECT (10).
     pub const MODE_SELECT_10: u8 = 0x55;
+    /// RESERVE (10) (SPC-2).
+    pub const RESERVE_10: u8 = 0x56;
+    /// RELEASE (10) (SPC-2).
+    pub const RELEASE_10: u8 = 0x57;
     /// MODE SENSE (10).
     pub const MODE_SENSE_10: u8 = 0x5a;
+    /// PERSISTENT RESERVE IN, with service actions.
+    pub const PERSISTENT_RESERVE_IN: u8 = 0x5e;
+    /// PERSISTENT RESERVE OUT, with service actions.
+    pub const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
     /// Third-party copy out; service action 00h is EXTENDED COPY (LID1).
     pub const THIRD_PARTY_COPY_OUT: u8 = 0x83;
     /// Third-party copy in; service action 03h is RECEIVE COPY OPERATING PARAMETERS.
@@ -183,6 +196,19 @@ pub enum Reporting {
     Either(u8, u16),
 }
 
+/// PERSISTENT RESERVE OUT (SPC-4 section 6.16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReserveOut {
+    /// SERVICE ACTION: one that is supported.
+    pub action: ReserveOutAction,
+    /// SCOPE. Zero is the logical unit, and there is no other.
+    pub scope: u8,
+    /// TYPE, as it stands there.
+    pub kind: u8,
+    /// PARAMETER LIST LENGTH.
+    pub list_length: u32,
+}
+
 /// A command. Lengths are in bytes where nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
@@ -300,6 +326,19 @@ pub enum Command {
         /// ALLOCATION LENGTH.
         allocation_length: u32,
     },
+    /// RESERVE (6) and (10), of the whole unit for the nexus that asks (SPC-2 section 7.22).
+    Reserve,
+    /// RELEASE (6) and (10) (SPC-2 section 7.20).
+    Release,
+    /// PERSISTENT RESERVE IN.
+    PersistentReserveIn {
+        /// SERVICE ACTION: one that is supported.
+        action: ReserveInAction,
+        /// ALLOCATION LENGTH.
+        allocation_length: u32,
+    },
+    /// PERSISTENT RESERVE OUT.
+    PersistentReserveOut(ReserveOut),
     /// REPORT TARGET PORT GROUPS.
     ReportTargetPortGroups {
         /// PARAMETER DATA FORMAT: with an extended header.
@@ -512,9 +551,19 @@ impl Command {
                 select: cdb[2],
                 allocation_length: u32_at(cdb, 6),
             },
+            opcode::RESERVE_6 | opcode::RESERVE_10 => {
+                refuse_parts(cdb)?;
+                Self::Reserve
+            }
+            opcode::RELEASE_6 | opcode::RELEASE_10 => {
+                refuse_parts(cdb)?;
+                Self::Release
+            }
             opcode::SERVICE_ACTION_IN_16
             | opcode::THIRD_PARTY_COPY_OUT
             | opcode::THIRD_PARTY_COPY_IN
+            | opcode::PERSISTENT_RESERVE_IN
+            | opcode::PERSISTENT_RESERVE_OUT
             | opcode::MAINTENANCE_IN => Self::parse_service_action(cdb)?,
             opcode => return Err(CdbError::Opcode(opcode)),
         })
@@ -588,6 +637,20 @@ impl Command {
                 extended: bit(cdb[2], 7),
                 allocation_length: u32_at(cdb, 6),
             },
+            (opcode::PERSISTENT_RESERVE_IN, action) if is_reserve_in(action) => {
+                Self::PersistentReserveIn {
+                    action: ReserveInAction::from_value(action),
+                    allocation_length: u16_at(cdb, 7).into(),
+                }
+            }
+            (opcode::PERSISTENT_RESERVE_OUT, action) if is_reserve_out(action) => {
+                Self::PersistentReserveOut(ReserveOut {
+                    action: ReserveOutAction::from_value(action),
+                    scope: cdb[2] >> 4,
+                    kind: cdb[2] & 0xf,
+                    list_length: u32_at(cdb, 5),
+                })
+            }
             (opcode, service_action) => {
                 return Err(CdbError::ServiceAction {
                     opcode,
@@ -628,6 +691,29 @@ impl Command {
 
 const fn field_bit(byte: u16, bit: u8) -> CdbError {
     CdbError::Field(FieldPointer::cdb_bit(byte, bit))
+}
+
+fn is_reserve_in(action: u8) -> bool {
+    !matches!(
+        ReserveInAction::from_value(action),
+        ReserveInAction::Other(_)
+    )
+}
+
+/// Reservations are not lost, so that there is nothing to replace.
+fn is_reserve_out(action: u8) -> bool {
+    !matches!(
+        ReserveOutAction::from_value(action),
+        ReserveOutAction::ReplaceLostReservation | ReserveOutAction::Other(_)
+    )
+}
+
+/// 3RDPTY and EXTENT of RESERVE and RELEASE: a unit is reserved whole, by who asks (SPC-2 sections 7.20 to 7.23).
+fn refuse_parts(cdb: &Cdb) -> Result<(), CdbError> {
+    match [4, 0].into_iter().find(|&at| bit(cdb[1], at)) {
+        Some(at) => Err(field_bit(1, at)),
+        None => Ok(()),
+    }
 }
 
 /// RDPROTECT, WRPROTECT or VRPROTECT: there is no protection information.

@@ -58,6 +58,8 @@ pub const SUPPORTED: &[Supported] = &[
     plain(opcode::WRITE_6, &[0x1f, A, A, A, C]),
     plain(opcode::INQUIRY, &[0x01, A, A, A, C]),
     plain(opcode::MODE_SELECT_6, &[0x11, 0, 0, A, C]),
+    plain(opcode::RESERVE_6, &[0x11, 0, 0, 0, C]),
+    plain(opcode::RELEASE_6, &[0x11, 0, 0, 0, C]),
     plain(opcode::MODE_SENSE_6, &[0x08, A, A, A, C]),
     plain(opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, C]),
     plain(opcode::PREVENT_ALLOW_MEDIUM_REMOVAL, &[0, 0, 0, 0x03, C]),
@@ -70,7 +72,69 @@ pub const SUPPORTED: &[Supported] = &[
     plain(opcode::WRITE_SAME_10, &[0xf8, A, A, A, A, 0, A, A, C]),
     plain(opcode::UNMAP, &[0x01, 0, 0, 0, 0, 0, A, A, C]),
     plain(opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, A, A, C]),
+    plain(opcode::RESERVE_10, &[0x11, 0, 0, 0, 0, 0, 0, 0, C]),
+    plain(opcode::RELEASE_10, &[0x11, 0, 0, 0, 0, 0, 0, 0, C]),
     plain(opcode::MODE_SENSE_10, &[0x18, A, A, 0, 0, 0, A, A, C]),
+    action(
+        opcode::PERSISTENT_RESERVE_IN,
+        0,
+        &[0, 0, 0, 0, 0, 0, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_IN,
+        1,
+        &[1, 0, 0, 0, 0, 0, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_IN,
+        2,
+        &[2, 0, 0, 0, 0, 0, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_IN,
+        3,
+        &[3, 0, 0, 0, 0, 0, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        0,
+        &[0, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        1,
+        &[1, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        2,
+        &[2, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        3,
+        &[3, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        4,
+        &[4, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        5,
+        &[5, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        6,
+        &[6, A, 0, 0, A, A, A, A, C],
+    ),
+    action(
+        opcode::PERSISTENT_RESERVE_OUT,
+        7,
+        &[7, A, 0, 0, A, A, A, A, C],
+    ),
     action(
         opcode::THIRD_PARTY_COPY_OUT,
         service_action::EXTENDED_COPY_LID1,

@@ -108,6 +108,22 @@ impl Command {
                 service_action::RECEIVE_COPY_OPERATING_PARAMETERS,
                 allocation_length,
             ),
+            Self::Reserve => cdb(opcode::RESERVE_10, 0),
+            Self::Release => cdb(opcode::RELEASE_10, 0),
+            Self::PersistentReserveIn {
+                action,
+                allocation_length,
+            } => ten(
+                opcode::PERSISTENT_RESERVE_IN,
+                action.value(),
+                allocation_length,
+            ),
+            Self::PersistentReserveOut(out) => {
+                let mut cdb = cdb(opcode::PERSISTENT_RESERVE_OUT, out.action.value());
+                cdb[2] = out.scope << 4 | out.kind & 0xf;
+                put(&mut cdb, 5, out.list_length.to_be_bytes());
+                cdb
+            }
             ref other => other.encode_maintenance(),
         }
     }

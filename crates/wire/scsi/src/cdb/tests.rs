@@ -311,6 +311,43 @@ fn service_actions() {
 }
 
 #[test]
+fn reservations() {
+    for opcode in [opcode::RESERVE_6, opcode::RESERVE_10] {
+        assert_eq!(parsed(&[opcode]), Command::Reserve);
+    }
+    for opcode in [opcode::RELEASE_6, opcode::RELEASE_10] {
+        assert_eq!(parsed(&[opcode]), Command::Release);
+    }
+    assert_eq!(
+        parsed(&[
+            opcode::PERSISTENT_RESERVE_IN,
+            0xe3,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0x12,
+            0x34
+        ]),
+        Command::PersistentReserveIn {
+            action: ReserveInAction::ReadFullStatus,
+            allocation_length: 0x1234
+        }
+    );
+    let out = ReserveOut {
+        action: ReserveOutAction::PreemptAndAbort,
+        scope: 1,
+        kind: 8,
+        list_length: 0x0102_0304,
+    };
+    assert_eq!(
+        parsed(&[opcode::PERSISTENT_RESERVE_OUT, 0x05, 0x18, 0, 0, 1, 2, 3, 4]),
+        Command::PersistentReserveOut(out)
+    );
+}
+
+#[test]
 fn what_is_not_supported_is_told_with_its_place() {
     // FORMAT UNIT, and an operation code of a group without a length.
     for opcode in [0x04, 0x7f] {
@@ -333,6 +370,11 @@ fn what_is_not_supported_is_told_with_its_place() {
     // Anchors.
     assert_eq!(refused(&[opcode::UNMAP, 0x01]), at(1, 0));
     assert_eq!(refused(&[opcode::WRITE_SAME_10, 0x18]), at(1, 4));
+    // Parts of a unit, or a third party, and REPLACE LOST RESERVATION.
+    assert_eq!(refused(&[opcode::RESERVE_6, 0x01]), at(1, 0));
+    assert_eq!(refused(&[opcode::RELEASE_10, 0x10]), at(1, 4));
+    assert_eq!(refused(&[opcode::PERSISTENT_RESERVE_OUT, 0x08]), at(1, 4));
+    assert_eq!(refused(&[opcode::PERSISTENT_RESERVE_IN, 0x04]), at(1, 4));
     // A page without EVPD, pages of a vendor's own format, and reporting options that are reserved.
     let page = refused(&[opcode::INQUIRY, 0, 0x80]);
     assert_eq!(page, Sense::invalid_field(FieldPointer::cdb(2)));
