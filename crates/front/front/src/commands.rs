@@ -10,6 +10,7 @@ use weir_block::{Announcement, Completion, Operation, Request, Token, Volume};
 use weir_reactor::{Instant, SharedSection};
 
 use crate::latency::{CommandKind, Course, Run, Runs, Stage};
+use crate::reservations::News;
 use crate::volumes::{Attached, Export, VolumeQueue};
 
 /// What a command has to do with volumes. It is a part of the protocol's own slot.
@@ -17,6 +18,8 @@ pub struct AtVolume<E> {
     generation: u32,
     outstanding: u32,
     is_revoked: bool,
+    /// Changes of reservations that took its right, and that are answered after it.
+    news: Vec<Arc<News>>,
     /// What its requests go to.
     pub attached: Option<Rc<Attached<E>>>,
     /// How its time was spent.
@@ -29,6 +32,7 @@ impl<E> Default for AtVolume<E> {
             generation: 0,
             outstanding: 0,
             is_revoked: false,
+            news: Vec::new(),
             attached: None,
             course: Course::default(),
         }
@@ -53,6 +57,9 @@ impl<E> AtVolume<E> {
         self.generation = self.generation.wrapping_add(1);
         self.is_revoked = false;
         self.attached = None;
+        if !self.news.is_empty() {
+            self.news.clear();
+        }
     }
 
     /// Tells whether the right to it was [taken away](Commands::revoke).
@@ -361,6 +368,9 @@ impl<T: Slot> Commands<T> {
         }
         at.course.spend(Stage::Volume, now);
         attached.queue.pump(now);
+        if at.outstanding == 0 {
+            at.news.clear();
+        }
         (at.outstanding == 0).then(|| (Rc::clone(attached), Run::of(&at.course)))
     }
 
@@ -380,6 +390,15 @@ impl<T: Slot> Commands<T> {
     pub fn revoke(&mut self, slot: usize) {
         self.has_revoked = true;
         self.slots[slot].at_volume_mut().is_revoked = true;
+    }
+
+    /// Has a command keep the news of what took its right, until it has ended: nothing of it takes effect after that. One of
+    /// which no request is under way has none to keep.
+    pub fn keep_news(&mut self, slot: usize, news: &Arc<News>) {
+        let at = self.slots[slot].at_volume_mut();
+        if at.outstanding > 0 && !at.news.iter().any(|other| Arc::ptr_eq(other, news)) {
+            at.news.push(Arc::clone(news));
+        }
     }
 
     /// Number of requests under way whose right was taken away, by the number of the export; none: there were none and are none.

@@ -422,6 +422,10 @@ impl<S: Session> Connection<S> {
             self.session.revoke();
             self.note_revoked();
         }
+        if let Message::Rights(news) = &message {
+            self.session.rights_changed(news);
+            self.note_revoked();
+        }
         if let Message::Own(message) = message {
             self.session.late_message(message);
         }
@@ -455,6 +459,10 @@ impl<S: Session> Connection<S> {
                 if self.session.commands().waits_for_volume(&volume) {
                     return Err(End::Unfenced);
                 }
+            }
+            Message::Rights(news) => {
+                self.session.rights_changed(&news);
+                self.note_revoked();
             }
             Message::ShuttingDown => self.session.shutting_down(),
             Message::Report(reply) => {

@@ -12,6 +12,7 @@ use weir_reactor::{Mailbox, Sender, SocketOptions, SocketReport};
 use crate::arrivals::Source;
 use crate::latency::Latency;
 use crate::protocol::Protocol;
+use crate::reservations::News;
 
 /// Messages from other tasks to a connection.
 pub enum Message<M> {
@@ -24,6 +25,8 @@ pub enum Message<M> {
     End(&'static str),
     /// What this volume has not answered stays so for now.
     Unfenced(Weak<dyn Volume>),
+    /// Reservations of a volume changed.
+    Rights(Arc<News>),
     /// The front end is about to shut down.
     ShuttingDown,
     /// Tell what the system says of the socket.

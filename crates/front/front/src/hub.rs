@@ -12,6 +12,7 @@ use weir_reactor::{Instant, Reactor, Remote};
 use crate::account::{Account, Turns};
 use crate::counters::Counter;
 use crate::parts::{Inbox, Parts};
+use crate::reservations::News;
 use crate::volumes::VolumeQueue;
 
 /// How often it is told at most that commands wait for buffers.
@@ -22,6 +23,12 @@ pub(crate) type VolumeKey = usize;
 
 pub(crate) fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
+}
+
+/// A front end's part on a reactor, as all front ends know it.
+pub(crate) trait Told {
+    /// Reservations changed: every connection is to hear of it.
+    fn rights_changed(&self, news: &Arc<News>);
 }
 
 /// One reactor's volume queues and memory. All front ends there have the same.
@@ -43,6 +50,8 @@ pub struct Hub {
     /// Queues of volumes, in the order in which they were first served, so that no reactor depends on memory addresses. A queue lives
     /// as long as an export or a command uses it. A volume that is served again before its last command has ended keeps its queue.
     queues: RefCell<Vec<(VolumeKey, Weak<VolumeQueue>)>>,
+    /// The front ends' parts here.
+    fronts: RefCell<Vec<Weak<dyn Told>>>,
     /// Requests in flight at most on each of them.
     depth: u32,
     /// How often commands waited for memory.
@@ -64,6 +73,7 @@ impl Hub {
             in_flight,
             kept: Rc::default(),
             queues: RefCell::default(),
+            fronts: RefCell::default(),
             depth: limits.volume_queue_depth,
             waits: Cell::new(0),
             told_of_waits: Cell::new(None),
@@ -92,6 +102,22 @@ impl Hub {
         let queue = VolumeQueue::of_volume(volume, &self.reactor, self.depth, &self.router);
         queues.push((key, Rc::downgrade(&queue)));
         queue
+    }
+
+    /// A front end's part is there, and hears of what concerns all.
+    pub(crate) fn enter(&self, front: Weak<dyn Told>) {
+        let mut fronts = self.fronts.borrow_mut();
+        fronts.retain(|other| other.strong_count() > 0);
+        fronts.push(front);
+    }
+
+    /// Tells every connection of every front end here of a change of reservations.
+    pub(crate) fn tell_fronts(&self, news: &Arc<News>) {
+        for front in &*self.fronts.borrow() {
+            if let Some(front) = front.upgrade() {
+                front.rights_changed(news);
+            }
+        }
     }
 
     /// Submits what waits in any volume's queue.
@@ -234,6 +260,10 @@ impl Hubs {
 
     pub(crate) fn parts(&self) -> &Parts<Hub> {
         &self.0.parts
+    }
+
+    pub(crate) fn shared_parts(&self) -> Arc<Parts<Hub>> {
+        Arc::clone(&self.0.parts)
     }
 
     pub(crate) fn common(&self) -> Arc<Common> {

@@ -7,6 +7,7 @@
 //!
 //! * `accept` and `arrivals` let connections in; `connection` is the task of one; `watch` says when a host does not keep up.
 //! * `hub` is what a reactor has for all that is served there: its queues of volumes (`volumes`) and its memory (`account`).
+//! * `reservations` are those of a volume, which hosts of every front end share.
 //! * `shard` is what one front end has on one reactor; `parts` is how that is reached from elsewhere.
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod latency;
 mod limits;
 mod parts;
 mod protocol;
+mod reservations;
 mod session;
 mod shard;
 mod shared;
@@ -45,6 +47,7 @@ pub use latency::{Arrival, CommandKind, Course, Histogram, Latency, Run, Runs, S
 pub use limits::{Limits, MemoryNeeds};
 pub use parts::Parts;
 pub use protocol::Protocol;
+pub use reservations::{Keeper, Kept, News, Reservations};
 pub use session::{End, ExportOf, Progress, Session, Wants};
 pub use shard::{ExportKey, Line, Shard};
 pub use shared::Shared;

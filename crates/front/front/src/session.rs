@@ -12,6 +12,7 @@ use weir_reactor::Amount;
 use crate::account::Room;
 use crate::commands::{Commands, Slot};
 use crate::protocol::Protocol;
+use crate::reservations::News;
 use crate::shard::Line;
 use crate::volumes::Attached;
 use crate::watch::{Awaited, Stall};
@@ -135,6 +136,13 @@ pub trait Session: Sized + 'static {
     /// # Errors
     /// The reason for which the connection ends, when its host may not have it any more.
     fn renew(&mut self) -> Result<(), &'static str>;
+
+    /// Reservations changed. Commands that the host may not have run any more do not begin or are [revoked](Commands::revoke), and
+    /// those that it may not have and that run [keep the news](Commands::keep_news). Also called when it [serves no
+    /// more](Session::announce_end).
+    fn rights_changed(&mut self, news: &Arc<News>) {
+        let _ = news;
+    }
 
     /// Tells the host what changed of what it sees. It was [renewed](Session::renew) just now.
     fn announce(&mut self) {}

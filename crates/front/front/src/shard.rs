@@ -11,10 +11,11 @@ use weir_reactor::{Instant, Receiver, SocketOptions, Task, TcpStream, oneshot};
 use crate::arrivals::Source;
 use crate::counters::ConnectionCounters;
 use crate::entry::{Entry, Message};
-use crate::hub::{Hub, VolumeKey, key_of};
+use crate::hub::{Hub, Told, VolumeKey, key_of};
 use crate::latency::{Latency, Run};
 use crate::parts::{Inbox, Parts};
 use crate::protocol::Protocol;
+use crate::reservations::News;
 use crate::shared::Shared;
 use crate::volumes::{Attached, Export};
 
@@ -90,7 +91,7 @@ impl<P: Protocol> Shard<P> {
         shared: Arc<Shared<P>>,
         parts: Arc<Parts<Shard<P>>>,
     ) -> Rc<Self> {
-        Rc::new(Shard {
+        let shard = Rc::new(Shard {
             index,
             hub,
             counters: Arc::clone(&shared.counters[index]),
@@ -106,7 +107,10 @@ impl<P: Protocol> Shard<P> {
             listeners: RefCell::default(),
             waiting: RefCell::default(),
             stopped: Cell::new(false),
-        })
+        });
+        let told: Rc<dyn Told> = shard.clone();
+        shard.hub.enter(Rc::downgrade(&told));
+        shard
     }
 
     /// Does what is sent to this reactor's part, until it is told to stop, or the reactor stops.
@@ -330,6 +334,12 @@ impl<P: Protocol> Shard<P> {
             attached.geometry.set(attached.export.volume().geometry());
         }
         self.changed();
+    }
+}
+
+impl<P: Protocol> Told for Shard<P> {
+    fn rights_changed(&self, news: &Arc<News>) {
+        self.tell_all(|| Message::Rights(Arc::clone(news)));
     }
 }
 

@@ -13,6 +13,7 @@ use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
 
 use crate::latency::Latency;
+use crate::reservations::Reservations;
 
 type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
 
@@ -229,6 +230,11 @@ pub trait Export: Clone + Send + Sync + 'static {
     /// Tells whether writing is refused here, whatever the volume allows.
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    /// The reservations of its volume, the same ones under whatever export; none: it has none.
+    fn reservations(&self) -> Option<&Arc<Reservations>> {
+        None
     }
 }
 

@@ -16,6 +16,7 @@ mod change;
 mod operation;
 mod refused;
 mod registrant;
+mod report;
 mod rights;
 mod stored;
 mod table;

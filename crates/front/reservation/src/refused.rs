@@ -61,6 +61,9 @@ pub enum Refused {
     /// RESERVE (6) and (10) are for nexuses.
     #[error("only an I_T nexus can reserve the unit")]
     NoNexus,
+    /// What is to outlast a loss of power could not be stored. Nothing has changed.
+    #[error("the reservations could not be stored, and stay as they were")]
+    NotStored,
 }
 
 impl Refused {
@@ -82,7 +85,7 @@ impl Refused {
     /// Status of NVMe.
     pub const fn status(self) -> Status {
         match self {
-            Self::TooManyRegistrants => Status::INTERNAL_ERROR,
+            Self::TooManyRegistrants | Self::NotStored => Status::INTERNAL_ERROR,
             Self::NamelessHost => Status::HOST_IDENTIFIER_NOT_INITIALIZED.with_do_not_retry(),
             _ if self.is_conflict() => Status::RESERVATION_CONFLICT.with_do_not_retry(),
             _ => Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry(),

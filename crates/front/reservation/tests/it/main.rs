@@ -1,6 +1,7 @@
-//! Tests of reservations: verdicts against a slow model, rules one by one, random histories, and the stored form.
+//! Tests of reservations: verdicts against a slow model, rules one by one, random histories, reports, and the stored form.
 
 mod random;
+mod reports;
 mod rules;
 mod stored;
 mod verdicts;
