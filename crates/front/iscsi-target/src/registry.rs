@@ -10,8 +10,10 @@ use weir_front::Handle;
 use weir_iscsi::names::Name;
 use weir_iscsi::pdu::{Isid, Tsih};
 use weir_reactor::SharedSection;
+use weir_reservation::Refused;
 
 use crate::config::IscsiConfig;
+use crate::tasks::task::SlotIndex;
 
 /// Who talks to whom: an I_T nexus (RFC 7143, section 4.4.3). All portals are of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,9 +45,15 @@ pub(crate) enum Message {
     },
     /// A reset that this session asked for has reached all sessions.
     ResetEnded { number: u32 },
+    /// The reservations of a volume have answered the task of this slot.
+    Reserved {
+        slot: SlotIndex,
+        uses: u16,
+        result: Result<(), Refused>,
+    },
 }
 
-/// Held by everybody who must still do a reset. The session that asked for it is told when the last one has.
+/// Held by all that must still do a reset. The session that asked for it is told when the last one has.
 pub(crate) struct ResetWait {
     pub(crate) asked_by: Handle<Message>,
     pub(crate) number: u32,

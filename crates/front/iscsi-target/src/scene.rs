@@ -6,10 +6,11 @@ use std::sync::Arc;
 use weir_front::{Attached, GroupCounters, IoCounters, Line};
 use weir_iscsi::names::Name;
 use weir_memory::Pool;
+use weir_reservation::{Access, Registrant};
 
-use crate::config::IscsiConfig;
+use crate::config::{IscsiConfig, PORTAL_GROUP};
 use crate::protocol::{IscsiProtocol, SessionInfo};
-use crate::registry::Shared;
+use crate::registry::{Nexus, Shared};
 use crate::served::Lun;
 
 /// A logical unit on one reactor.
@@ -21,6 +22,8 @@ pub(crate) struct Scene {
     info: Option<Arc<SessionInfo>>,
     /// The session; none before its login has ended, and none of a discovery session.
     pub(crate) shared: Option<Arc<Shared>>,
+    /// Who it is to reservations; none where there is no session.
+    pub(crate) registrant: Option<Registrant>,
     /// What the initiator sees, by number.
     luns: Vec<Rc<AttachedLun>>,
     counters: Option<Arc<GroupCounters>>,
@@ -33,6 +36,7 @@ impl Scene {
             line,
             info: None,
             shared: None,
+            registrant: None,
             luns: Vec::new(),
             counters: None,
             no_counters: IoCounters::default(),
@@ -60,6 +64,7 @@ impl Scene {
     pub(crate) fn enter(&mut self, info: Arc<SessionInfo>, shared: Option<Arc<Shared>>) {
         if let Some(shared) = &shared {
             self.counters = self.line.shard.shared.own.groups.get(&shared.nexus.target);
+            self.registrant = Some(registrant_of(&shared.nexus));
         }
         (self.info, self.shared) = (Some(info), shared);
     }
@@ -72,6 +77,15 @@ impl Scene {
     /// The target that the session is with.
     pub(crate) fn target(&self) -> Option<&Name> {
         self.shared.as_ref().map(|shared| &shared.nexus.target)
+    }
+
+    /// Tells whether reservations of a logical unit let the initiator use it so.
+    #[inline]
+    pub(crate) fn allows(&self, lun: &AttachedLun, access: Access) -> bool {
+        match (&lun.export.reservations, &self.registrant) {
+            (Some(reservations), Some(registrant)) => reservations.allows(registrant, access),
+            _ => true,
+        }
     }
 
     /// The logical unit of that number that the initiator sees.
@@ -115,4 +129,14 @@ impl Scene {
         self.luns.sort_by_key(|lun| lun.export.number);
         true
     }
+}
+
+/// The registrant that the session of a nexus is.
+fn registrant_of(nexus: &Nexus) -> Registrant {
+    Registrant::Nexus(weir_reservation::Nexus {
+        initiator: nexus.initiator.as_str().into(),
+        isid: nexus.isid.0,
+        target: nexus.target.as_str().into(),
+        portal_group: PORTAL_GROUP,
+    })
 }

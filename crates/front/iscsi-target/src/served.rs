@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_block::Volume;
-use weir_front::Export;
+use weir_front::{Export, Reservations};
 use weir_iscsi::names::Name;
 
 /// Everything that is served over iSCSI. Given to [`crate::Iscsi::apply`], which replaces the one before.
@@ -127,6 +127,8 @@ pub struct Lun {
     pub read_only: bool,
     /// Who sees it.
     pub visible_to: Allowed,
+    /// The reservations of the volume, the same ones under whatever target and protocol; none: hosts cannot reserve it.
+    pub reservations: Option<Arc<Reservations>>,
 }
 
 impl Lun {
@@ -140,6 +142,7 @@ impl Lun {
             identity,
             read_only: false,
             visible_to: Allowed::Any,
+            reservations: None,
         }
     }
 }
@@ -163,6 +166,10 @@ impl Export for Lun {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn reservations(&self) -> Option<&Arc<Reservations>> {
+        self.reservations.as_ref()
     }
 }
 

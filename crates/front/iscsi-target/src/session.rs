@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
-use weir_front::{Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants};
+use weir_front::{Attached, Awaited, Commands, End, Line, News, Progress, Room, Session, Wants};
 use weir_iscsi::pdu::{
     Cid, Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason,
     TaskFunction, TaskManagementRequest, TaskResponse, TextRequest,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
+use weir_reservation::Operation;
 use weir_scsi::sense::AdditionalSense;
 
 use crate::framing::{DirectReturn, Framing, ReceiveError, Received};
@@ -68,6 +69,8 @@ pub(crate) struct IscsiSession {
     is_asked: bool,
     /// What comes late and is not to be answered before all has ended.
     late: Vec<Message>,
+    /// Held from the session's end until what ends with it is no longer reserved: its initiator logs in anew after that.
+    lost: Option<Arc<LostSession>>,
     /// Where the segment goes back to that is received into.
     direct: Option<DirectReturn>,
 }
@@ -92,6 +95,7 @@ impl IscsiSession {
             was_heard: true,
             is_asked: false,
             late: Vec::new(),
+            lost: None,
             direct: None,
         }
     }
@@ -293,17 +297,26 @@ impl IscsiSession {
         let shared = scene.shared.as_ref().expect("it has logical units");
         let others = line.shard.shared.own.registry.others(shared);
         let extent = lun.map_or(Extent::All, Extent::Lun);
-        let has_others = !others.is_empty();
-        let number = self.tasks.end_for_initiator(itt, extent, has_others, scene);
-        if has_others {
-            let wait = Arc::new(ResetWait {
-                asked_by: line.entry.handle.clone(),
-                number,
-            });
-            for other in others {
+        let number = self.tasks.end_for_initiator(itt, extent, true, scene);
+        let wait = Arc::new(ResetWait {
+            asked_by: line.entry.handle.clone(),
+            number,
+        });
+        for other in others {
+            let wait = Arc::clone(&wait);
+            // One that has ended has done its part.
+            let _ = other.tell(Message::Reset { lun, wait });
+        }
+        // RESERVE (6) and (10) end, whoever asked for them (SPC-2, section 5.5.1).
+        let registrant = scene.registrant.as_ref().expect("it has logical units");
+        for attached in scene.luns() {
+            let is_meant = lun.is_none_or(|lun| lun == attached.export.number);
+            if let Some(reservations) = &attached.export.reservations
+                && is_meant
+            {
                 let wait = Arc::clone(&wait);
-                // One that has ended has done its part.
-                let _ = other.tell(Message::Reset { lun, wait });
+                let operation = Operation::ResetUnit;
+                reservations.ask(registrant.clone(), operation, move |_| drop(wait));
             }
         }
         self.attend_to_reset(lun);
@@ -388,8 +401,15 @@ impl Session for IscsiSession {
                 self.attend_to_reset(lun);
             }
             Message::ResetEnded { number } => self.tasks.others_ended(number),
+            Message::Reserved { slot, uses, result } => {
+                self.tasks.reserved(slot, uses, result, &self.scene);
+            }
         }
         Ok(())
+    }
+
+    fn rights_changed(&mut self, news: &Arc<News>) {
+        self.tasks.rights_changed(news, &self.scene);
     }
 
     fn late_message(&mut self, message: Message) {
@@ -616,7 +636,11 @@ impl Session for IscsiSession {
         match shared {
             Some(shared) => {
                 let registry = &self.scene.line.shard.shared.own.registry;
-                Arc::new(LostSession::new(registry, &shared))
+                let lost = Arc::new(LostSession::new(registry, &shared));
+                if !self.tasks.shut().is_empty() {
+                    self.lost = Some(Arc::clone(&lost));
+                }
+                lost
             }
             None => Arc::new(()),
         }
@@ -635,6 +659,13 @@ impl Session for IscsiSession {
     fn ended(&mut self) {
         self.late.clear();
         self.tasks.ended();
+        let lost = self.lost.take();
+        for reservations in self.tasks.shut() {
+            let registrant = self.scene.registrant.clone();
+            let registrant = registrant.expect("it had logical units");
+            let lost = lost.clone();
+            reservations.ask(registrant, Operation::LoseNexus, move |_| drop(lost));
+        }
         let shared = match &self.stage {
             Stage::Granted(granted) | Stage::Moving(_, granted) => granted.shared.clone(),
             _ => self.scene.shared.take(),

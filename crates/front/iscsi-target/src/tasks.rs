@@ -12,11 +12,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{Completion, Landing, Request};
-use weir_front::{Arrival, Awaited, CommandKind, Commands, Room, Stage};
+use weir_front::{Arrival, Awaited, CommandKind, Commands, News, Reservations, Room, Stage};
 use weir_iscsi::pdu::{DataOut, Itt, Residual, ScsiCommand, TaskAttribute, TaskResponse, Ttt};
 use weir_iscsi::serial::{CommandOrder, CommandWindow, Serial};
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views, views_len};
 use weir_reactor::Instant;
+use weir_reservation::{Access, Notice, Refused};
 use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
@@ -116,6 +117,24 @@ pub(crate) enum Extent {
     All,
 }
 
+/// Why an initiator may not have a task done any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It does not see the logical unit any more, or may not write there.
+    Gone,
+    /// Reservations were taken.
+    Reserved,
+}
+
+impl From<Loss> for Outcome {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Gone => Outcome::check(device::NO_SUCH_LUN),
+            Loss::Reserved => Outcome::conflict(),
+        }
+    }
+}
+
 /// The commands of one session.
 pub(crate) struct Tasks {
     slots: Commands<Task>,
@@ -139,6 +158,10 @@ pub(crate) struct Tasks {
     answers: Vec<Answer>,
     /// R2Ts so far.
     asked: u32,
+    /// Where RESERVE (6) or (10) was asked for: the end of the session is its end.
+    shut: Vec<Arc<Reservations>>,
+    /// Nothing begins any more.
+    is_over: bool,
 }
 
 impl Tasks {
@@ -160,6 +183,8 @@ impl Tasks {
             next_function: 0,
             answers: Vec::new(),
             asked: 0,
+            shut: Vec::new(),
+            is_over: false,
         }
     }
 
@@ -729,7 +754,7 @@ impl Tasks {
     fn request_ended(&mut self, slot: SlotIndex, completion: Completion, scene: &Scene) {
         let task = &self.slots[usize::from(slot)];
         if task.phase == Phase::Aborted {
-            if task.at.outstanding() == 0 {
+            if task.has_ended() {
                 self.release(slot, scene);
             }
             return;
@@ -941,7 +966,7 @@ impl Tasks {
         for &slot in &slots {
             let task = &self.slots[usize::from(slot)];
             // Unless it went with another one.
-            if task.phase == Phase::Aborted && task.at.outstanding() == 0 {
+            if task.phase == Phase::Aborted && task.has_ended() {
                 self.release(slot, scene);
             }
         }
@@ -990,10 +1015,13 @@ impl Tasks {
         for slot in 0..self.slots.len() as SlotIndex {
             let task = &mut self.slots[usize::from(slot)];
             let waits = matches!(task.phase, Phase::WaitsForRoom | Phase::Filling);
-            if !waits || task.outcome.is_some() || task.may_go_on(scene) {
+            if !waits || task.outcome.is_some() {
                 continue;
             }
-            task.outcome = Some(Outcome::check(device::NO_SUCH_LUN));
+            let Some(loss) = task.loss(scene) else {
+                continue;
+            };
+            task.outcome = Some(loss.into());
             task.outstanding = 0;
             self.waiting.retain(|other| *other != slot);
             self.go_on(slot, scene);
@@ -1007,7 +1035,7 @@ impl Tasks {
         for slot in 0..self.slots.len() {
             let task = &self.slots[slot];
             let runs = matches!(task.phase, Phase::Running | Phase::Aborted);
-            if runs && !task.at.is_revoked() && !task.may_go_on(scene) {
+            if runs && !task.at.is_revoked() && task.loss(scene).is_some() {
                 revoked.push(slot);
                 self.slots.revoke(slot);
             }
@@ -1015,8 +1043,89 @@ impl Tasks {
         revoked
     }
 
+    // ------------------------------------------------------------- reservations --
+
+    /// RESERVE (6) or (10) is asked for.
+    pub(crate) fn may_shut(&mut self, reservations: &Arc<Reservations>) {
+        if !self
+            .shut
+            .iter()
+            .any(|other| Arc::ptr_eq(other, reservations))
+        {
+            self.shut.push(Arc::clone(reservations));
+        }
+    }
+
+    /// Where RESERVE (6) or (10) was asked for.
+    pub(crate) fn shut(&self) -> &[Arc<Reservations>] {
+        &self.shut
+    }
+
+    /// The reservations of a volume have answered a task.
+    pub(crate) fn reserved(
+        &mut self,
+        slot: SlotIndex,
+        uses: u16,
+        result: Result<(), Refused>,
+        scene: &Scene,
+    ) {
+        let Some(task) = self.same(slot, uses) else {
+            return;
+        };
+        let was_aborted = task.phase == Phase::Aborted;
+        task.work = Work::None;
+        if was_aborted {
+            return self.release(slot, scene);
+        }
+        scene.counters().other_commands.add(1);
+        self.finish(slot, device::outcome_of(result), scene);
+    }
+
+    /// Reservations changed: what the initiator may not have done any more ends, and it is to be told. The change is answered when
+    /// no request of that is under way.
+    pub(crate) fn rights_changed(&mut self, news: &Arc<News>, scene: &Scene) {
+        let Some(registrant) = &scene.registrant else {
+            return;
+        };
+        let mut aborted = Vec::new();
+        if !self.is_over {
+            for lun in scene.luns() {
+                if !news.is_of(lun.export.reservations.as_ref()) {
+                    continue;
+                }
+                let number = lun.export.number;
+                if news.aborts(registrant) {
+                    let tasks = self.abort(Extent::Lun(number), scene);
+                    aborted.extend(tasks.left);
+                    if tasks.found {
+                        let cleared = AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR;
+                        self.attentions.add(number, cleared);
+                    }
+                }
+                for notice in news.notices(registrant) {
+                    self.attentions.add(number, condition_of(notice));
+                }
+            }
+            self.let_go(scene);
+        } else {
+            self.revoke(scene);
+        }
+        for (slot, _) in aborted {
+            self.slots.keep_news(slot.into(), news);
+        }
+        for slot in 0..self.slots.len() {
+            let task = &self.slots[slot];
+            let attached = task.at.attached.as_ref();
+            let is_there = attached.is_some_and(|lun| news.is_of(lun.export.reservations.as_ref()));
+            if is_there && (task.loss(scene).is_some() || self.is_over && news.aborts(registrant)) {
+                self.slots.keep_news(slot, news);
+            }
+        }
+    }
+
     /// Drops what tasks hold, except what volumes have.
     pub(crate) fn give_up(&mut self) {
+        self.is_over = true;
         self.answers.clear();
         self.waiting.clear();
         self.barred.clear();
@@ -1063,6 +1172,15 @@ impl Tasks {
         }
         awaited.oldest = oldest? as u32;
         Some((awaited, newest))
+    }
+}
+
+/// What an initiator is told of a change of reservations (SPC-4, section 5.12).
+fn condition_of(notice: Notice) -> AdditionalSense {
+    match notice {
+        Notice::RegistrationPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
+        Notice::ReservationReleased => AdditionalSense::RESERVATIONS_RELEASED,
+        Notice::ReservationPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
     }
 }
 
@@ -1151,20 +1269,37 @@ impl Task {
         }
     }
 
-    /// Tells whether the initiator may still have it done.
-    fn may_go_on(&self, scene: &Scene) -> bool {
-        let Some(attached) = &self.at.attached else {
-            return true;
-        };
-        let may = |before: &AttachedLun, modifies: bool| {
-            scene.lun(before.export.number).is_some_and(|now| {
+    /// Tells whether nothing that was begun for it is under way.
+    fn has_ended(&self) -> bool {
+        self.at.outstanding() == 0 && !matches!(self.work, Work::Asked)
+    }
+
+    /// Why the initiator may not have it done any more; none: it may.
+    fn loss(&self, scene: &Scene) -> Option<Loss> {
+        let attached = self.at.attached.as_ref()?;
+        let loss = |before: &AttachedLun, modifies: bool, access: Access| {
+            let now = scene.lun(before.export.number);
+            let is_there = now.is_some_and(|now| {
                 let is_same = Rc::ptr_eq(&now.queue, &before.queue);
                 is_same && (!modifies || !now.is_read_only())
-            })
+            });
+            match is_there {
+                false => Some(Loss::Gone),
+                true => (!scene.allows(before, access)).then_some(Loss::Reserved),
+            }
         };
         match &self.work {
-            Work::Copying(copying) => copying.may_go_on(may),
-            work => may(attached, work.modifies()),
+            Work::Copying(copying) => copying.loss(loss),
+            work => loss(attached, work.modifies(), work.access()),
+        }
+    }
+
+    /// What it is answered when it was revoked.
+    pub(crate) fn revoked_outcome(&self, scene: &Scene) -> Outcome {
+        match self.loss(scene) {
+            Some(loss) => loss.into(),
+            // It may be done again: the initiator tries it again.
+            None => Outcome::status(Status::Busy),
         }
     }
 }

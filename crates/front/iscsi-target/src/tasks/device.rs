@@ -3,6 +3,7 @@
 mod copy;
 mod describe;
 mod media;
+mod reserve;
 mod status;
 mod unmap;
 mod work;
@@ -18,6 +19,7 @@ use weir_scsi::sense::{AdditionalSense, FieldPointer, Sense, SenseFormat};
 use weir_scsi::task::TaskFunctions;
 use weir_scsi::truncate;
 
+pub(crate) use reserve::outcome_of;
 pub(crate) use work::{REQUESTS_MAX, Work, completed, run};
 
 use crate::attention::Attentions;
@@ -64,7 +66,9 @@ pub(crate) fn plan(
     let lun = task.number.and_then(|number| scene.lun(number));
     match (command, lun) {
         (Ok(command @ (Command::Read { .. } | Command::Write { .. })), Some(lun))
-            if attentions.is_empty() && task.attribute != TaskAttribute::Aca =>
+            if attentions.is_empty()
+                && task.attribute != TaskAttribute::Aca
+                && scene.allows(lun, reserve::access_of(&command)) =>
         {
             media::plan_transfer(task, command, lun, scene)
         }
@@ -119,7 +123,11 @@ fn plan_other(
     if let Some(condition) = attentions.take(lun.export.number) {
         return Err(Sense::unit_attention(condition).into());
     }
-    match command.map_err(Sense::from)? {
+    let command = command.map_err(Sense::from)?;
+    if !scene.allows(lun, reserve::access_of(&command)) {
+        return Err(Outcome::conflict());
+    }
+    match command {
         command @ (Command::Read { .. } | Command::Write { .. }) => {
             media::plan_transfer(task, command, lun, scene)
         }
@@ -166,6 +174,26 @@ fn plan_other(
             }
             media::assign(task, lun, Work::CopyList, list_length)
         }
+        Command::Reserve => {
+            reserve::of(lun)?;
+            media::assign(task, lun, Work::ReserveUnit, 0)
+        }
+        Command::Release => {
+            reserve::of(lun)?;
+            media::assign(task, lun, Work::ReleaseUnit, 0)
+        }
+        Command::PersistentReserveOut(out) => {
+            reserve::of(lun)?;
+            reserve::check_out(&out)?;
+            media::assign(task, lun, Work::ReserveOut(out), out.list_length)
+        }
+        Command::PersistentReserveIn {
+            action,
+            allocation_length,
+        } => Err(answer(
+            reserve::report(action, lun, scene)?,
+            allocation_length,
+        )),
         command => Err(report(&command, lun, scene)),
     }
 }

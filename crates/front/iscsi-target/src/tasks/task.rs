@@ -97,6 +97,11 @@ impl Outcome {
         }
     }
 
+    /// The reservations of the logical unit do not let the initiator do it.
+    pub(crate) fn conflict() -> Self {
+        Outcome::status(Status::ReservationConflict)
+    }
+
     pub(crate) fn check(sense: Sense) -> Self {
         Outcome {
             status: Status::CheckCondition,

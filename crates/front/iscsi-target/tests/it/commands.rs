@@ -13,8 +13,10 @@ use weir_scsi::unmap::{UnmapDescriptor, encode as unmap_list};
 use weir_testing::world::{World, everywhere, simulated};
 
 use crate::initiator::{
-    BLOCK, Command, INITIATOR, Initiator, memory, name, pattern, read, serve, served, write,
+    BLOCK, Command, INITIATOR, Initiator, hubs, memory, name, pattern, read, serve, serve_on,
+    served, write,
 };
+use crate::reservations::reservations;
 
 /// A command that asks for up to `bytes` of data.
 fn ask(cdb: &[u8], bytes: u32) -> Command<'static> {
@@ -374,11 +376,11 @@ fn write_same_and_unmap_reach_all_their_blocks() {
     });
 }
 
-fn designated(serial: u8) -> [u8; 16] {
+pub(crate) fn designated(serial: u8) -> [u8; 16] {
     weir_scsi::vpd::naa([serial; 16])
 }
 
-fn target(designator: &[u8; 16]) -> CopyTarget<'_> {
+pub(crate) fn target(designator: &[u8; 16]) -> CopyTarget<'_> {
     CopyTarget {
         code_set: 1,
         designator_type: 3,
@@ -538,7 +540,10 @@ fn what_changed_is_told_once_before_anything_else() {
 #[test]
 fn every_command_that_is_listed_is_there() {
     simulated(|world| async move {
-        let mut initiator = logged_in(&world).await;
+        let hubs = hubs(&world);
+        let snapshot = served(|target| target.luns[0].reservations = reservations(&hubs));
+        let (_iscsi, address) = serve_on(&world, &hubs, IscsiConfig::default(), snapshot).await;
+        let mut initiator = Initiator::login(&world, address).await;
         let mut cdb = [0; 16];
         (cdb[0], cdb[1], cdb[8]) = (opcode::MAINTENANCE_IN, 0x0c, 8);
         let data = initiator.run(&ask(&cdb, 2048)).await.good();

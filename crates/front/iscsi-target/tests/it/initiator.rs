@@ -57,10 +57,24 @@ pub(crate) fn served(change: impl FnOnce(&mut Target)) -> Snapshot {
 pub(crate) async fn serve(
     world: &World,
     config: IscsiConfig,
+    snapshot: Snapshot,
+) -> (Iscsi, SocketAddr) {
+    serve_on(world, &hubs(world), config, snapshot).await
+}
+
+/// The hubs of a front end.
+pub(crate) fn hubs(world: &World) -> Hubs {
+    Hubs::new(&world.remotes, &HubLimits::default()).expect("reactors run")
+}
+
+/// The same as [`serve`], on hubs that are there.
+pub(crate) async fn serve_on(
+    world: &World,
+    hubs: &Hubs,
+    config: IscsiConfig,
     mut snapshot: Snapshot,
 ) -> (Iscsi, SocketAddr) {
-    let hubs = Hubs::new(&world.remotes, &HubLimits::default()).expect("reactors run");
-    let iscsi = Iscsi::on(&hubs, config).await.expect("it starts");
+    let iscsi = Iscsi::on(hubs, config).await.expect("it starts");
     let listener = ListenerConfig::new(SocketAddr::new(world.ip, 0));
     let address = iscsi.add_listener(listener).await.expect("it listens");
     snapshot.portals.push(Portal {

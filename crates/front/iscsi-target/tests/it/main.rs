@@ -3,4 +3,5 @@
 mod commands;
 mod initiator;
 mod login;
+mod reservations;
 mod transfers;

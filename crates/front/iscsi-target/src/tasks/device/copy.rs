@@ -6,14 +6,15 @@ use std::rc::Rc;
 use weir_block::{Operation, ReadBuffers};
 use weir_front::{CommandKind, broken_by_volume};
 use weir_memory::Views;
+use weir_reservation::Access;
 use weir_scsi::copy::{CopyBounds, CopyList, CopySegment, CopyTarget, OperatingParameters};
 use weir_scsi::sense::{AdditionalSense, Sense};
 
 use super::describe;
 use super::work::{REQUESTS_MAX, STEP_BYTES, Work, bytes_of};
 use crate::scene::{AttachedLun, Scene};
-use crate::tasks::Tasks;
 use crate::tasks::task::{Outcome, SlotIndex, Task};
+use crate::tasks::{Loss, Tasks};
 
 const BOUNDS: CopyBounds = CopyBounds {
     targets: 16,
@@ -64,11 +65,15 @@ impl Copying {
         self.read.is_empty() && self.segments.iter().all(|segment| segment.blocks == 0)
     }
 
-    /// Tells whether every logical unit of the copy may still be used so.
-    pub(crate) fn may_go_on(&self, may: impl Fn(&AttachedLun, bool) -> bool) -> bool {
-        self.segments
-            .iter()
-            .all(|segment| may(&segment.source, false) && may(&segment.destination, true))
+    /// Why a logical unit of the copy may not be used so any more.
+    pub(crate) fn loss(
+        &self,
+        loss: impl Fn(&AttachedLun, bool, Access) -> Option<Loss>,
+    ) -> Option<Loss> {
+        self.segments.iter().find_map(|segment| {
+            loss(&segment.source, false, Access::Read)
+                .or_else(|| loss(&segment.destination, true, Access::Write))
+        })
     }
 }
 
@@ -111,7 +116,7 @@ fn segments_of(list: &[u8], scene: &Scene) -> Result<VecDeque<Segment>, Sense> {
     }
     let mut segments = VecDeque::new();
     for segment in &list.segments {
-        let segment = check(segment, &luns)?;
+        let segment = check(segment, &luns, scene)?;
         if segment.blocks > 0 {
             segments.push_back(segment);
         }
@@ -139,7 +144,7 @@ fn resolve(target: &CopyTarget<'_>, scene: &Scene) -> Result<Rc<AttachedLun>, Se
     Ok(Rc::clone(lun))
 }
 
-fn check(segment: &CopySegment, luns: &[Rc<AttachedLun>]) -> Result<Segment, Sense> {
+fn check(segment: &CopySegment, luns: &[Rc<AttachedLun>], scene: &Scene) -> Result<Segment, Sense> {
     let lun = |index: u16| {
         let lun = luns.get(usize::from(index)).map(Rc::clone);
         lun.ok_or(Sense::illegal_request(
@@ -147,6 +152,11 @@ fn check(segment: &CopySegment, luns: &[Rc<AttachedLun>]) -> Result<Segment, Sen
         ))
     };
     let (source, destination) = (lun(segment.source)?, lun(segment.destination)?);
+    if !scene.allows(&source, Access::Read) || !scene.allows(&destination, Access::Write) {
+        return Err(Sense::copy_aborted(
+            AdditionalSense::THIRD_PARTY_DEVICE_FAILURE,
+        ));
+    }
     let (from, to) = (source.geometry.get(), destination.geometry.get());
     if from.block_size != to.block_size {
         return Err(Sense::copy_aborted(

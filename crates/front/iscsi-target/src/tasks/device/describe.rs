@@ -26,7 +26,7 @@ pub(super) const MODE_LIST_BYTES_MAX: u32 = 512;
 const VENDOR: &str = "WEIR";
 const PRODUCT: &str = "VOLUME";
 /// The one port of a target, and the group of asymmetric access that it is in. All portals are of one portal group.
-const PORT: u16 = 1;
+pub(super) const PORT: u16 = 1;
 const PORT_GROUP: u16 = 1;
 /// Blocks of more bytes than this are not told as physical ones: hosts would align partitions to them, and refuse to write less at once.
 const PHYSICAL_BLOCK_BYTES_MAX: u32 = BlockSize::B4096.bytes();

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use weir_block::{Completion, Operation, OperationKind, ReadBuffers, VolumeError};
 use weir_front::{CommandKind, broken_by_volume};
 use weir_memory::{Pool, Segment, View, Views, views_len};
+use weir_reservation::Access;
+use weir_scsi::cdb::ReserveOut;
 use weir_scsi::sense::{AdditionalSense, Sense};
 use weir_scsi::unmap::UnmapDescriptor;
 
@@ -89,6 +91,14 @@ pub(crate) enum Work {
     /// Its data says what to copy.
     CopyList,
     Copying(Box<Copying>),
+    /// RESERVE (6) or (10).
+    ReserveUnit,
+    /// RELEASE (6) or (10).
+    ReleaseUnit,
+    /// Its data is what PERSISTENT RESERVE OUT asks for.
+    ReserveOut(ReserveOut),
+    /// The reservations of the volume were asked. Their answer frees the slot, if nothing else does.
+    Asked,
 }
 
 impl Work {
@@ -131,6 +141,20 @@ impl Work {
             | Work::Copying(_) => true,
             Work::Repeat { compares, .. } => !compares,
             _ => false,
+        }
+    }
+
+    /// What it does, as reservations tell commands apart.
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Work::Flush | Work::ModeSelect { .. } | Work::CopyList => Access::Write,
+            Work::None
+            | Work::ReserveUnit
+            | Work::ReleaseUnit
+            | Work::ReserveOut(_)
+            | Work::Asked => Access::Exempt,
+            work if work.modifies() => Access::Write,
+            _ => Access::Read,
         }
     }
 }
@@ -241,6 +265,9 @@ fn run_other(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
         }
         Work::Unmap => return super::unmap::begin(tasks, slot, scene),
         Work::CopyList => return super::copy::begin(tasks, slot, scene),
+        Work::ReserveUnit | Work::ReleaseUnit | Work::ReserveOut(_) => {
+            return super::reserve::ask(tasks, slot, scene);
+        }
         Work::ModeSelect { is_long } => {
             let list = bytes_of(&task.take_data());
             let lun = task.at.attached.clone().expect("it has one");
@@ -438,7 +465,7 @@ fn part_ended(
 ) {
     let task = tasks.task(slot);
     if task.at.is_revoked() && task.outcome.is_none() && !task.is_done_with(kind) {
-        task.outcome = Some(Outcome::check(super::NO_SUCH_LUN));
+        task.outcome = Some(task.revoked_outcome(scene));
     }
     if task.at.outstanding() > 0 {
         return;
@@ -471,7 +498,7 @@ fn failed(task: &Task, error: VolumeError, operation: &Operation, scene: &Scene)
         counters.media_errors.add(1);
     }
     if task.at.is_revoked() && error == VolumeError::Cancelled {
-        return Outcome::check(super::NO_SUCH_LUN);
+        return task.revoked_outcome(scene);
     }
     if matches!(task.work, Work::Copying(_)) {
         return Sense::copy_aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE).into();
