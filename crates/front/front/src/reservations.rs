@@ -29,6 +29,11 @@ pub trait Keeper: Send + Sync + 'static {
 pub struct Kept(Option<Box<dyn FnOnce(bool) + Send>>);
 
 impl Kept {
+    /// Has `tell` called with what comes of it.
+    pub fn new(tell: impl FnOnce(bool) + Send + 'static) -> Self {
+        Kept(Some(Box::new(tell)))
+    }
+
     /// Says whether the table is stored. Where it is not, what was stored before still is.
     pub fn tell(mut self, is_stored: bool) {
         if let Some(tell) = self.0.take() {
@@ -170,7 +175,7 @@ impl Reservations {
                 this.ended();
             }
         };
-        self.keeper.keep(stored, Kept(Some(Box::new(kept))));
+        self.keeper.keep(stored, Kept::new(kept));
         false
     }
 

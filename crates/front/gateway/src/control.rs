@@ -23,8 +23,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use weir_reservation::StoredTable;
 
-use crate::engine::{Engine, EngineError, Opening, Reply, RevokedReport};
+use crate::engine::{Engine, EngineError, Opening, Reply, RevokedReport, ToKeep};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
 use crate::store::{Store, StoreError};
@@ -698,6 +699,45 @@ impl Control {
             }
         }
         saved.map_err(not_stored)
+    }
+
+    /// Stores the reservations that hosts make, in their order. Does not return.
+    pub async fn keep_reservations_forever(self: Arc<Self>) {
+        loop {
+            let ToKeep {
+                volume,
+                table,
+                kept,
+            } = self.engine.next_to_keep().await;
+            let stored = self.keep_reservations(volume.clone(), table).await;
+            if let Err(error) = &stored {
+                tracing::error!(%volume, %error, "reservations cannot be stored, and stay as they were");
+            }
+            kept.tell(stored.is_ok());
+        }
+    }
+
+    async fn keep_reservations(
+        &self,
+        name: VolumeName,
+        table: Option<StoredTable>,
+    ) -> Result<(), ControlError> {
+        let mut keeper = self.keeper().await?;
+        let before = self.state();
+        let change = Change::SetReservations { name, table };
+        let outcome = before.changed_by(&change, &mut |_| {})?;
+        if !outcome.changed {
+            return Ok(());
+        }
+        let next = Arc::new(outcome.state);
+        let saved = keeper.save(&next).await;
+        if saved.is_err() && is_in_place(&saved) {
+            self.roll_back(&mut keeper, &before, &next).await;
+        }
+        saved?;
+        // Nothing else is served because of it.
+        lock(&self.live).state = next;
+        Ok(())
     }
 
     /// Tries again to open a volume that is not open, or images of it that were given up; one that is open and not lost stays as it is.

@@ -1023,3 +1023,63 @@ fn changes_know_what_they_take_away() {
         assert_eq!(takes_of(&change, "also-h"), expected, "{change}");
     }
 }
+
+/// A table with one registrant that is to outlast a restart.
+fn reserved(key: u64) -> Option<StoredTable> {
+    use weir_nvme::feature::HostIdentifier;
+    use weir_reservation::{Operation, Registrant, Table};
+
+    let register = Operation::Register {
+        key,
+        persistence: Some(true),
+    };
+    let host = Registrant::Host(HostIdentifier::Short([1; 8]));
+    Table::default()
+        .apply(&host, &register)
+        .unwrap()
+        .table
+        .stored()
+}
+
+#[test]
+fn reservations_are_stored_before_a_host_is_answered_or_stay_as_they_were() {
+    run(async {
+        let setup = start().await;
+        setup.control.change(add_volume("a")).await.unwrap();
+        let keeping = tokio::spawn(setup.control.clone().keep_reservations_forever());
+        let name: VolumeName = "a".parse().unwrap();
+        let stored = || {
+            let state = lock(&setup.shelf).stored.clone().unwrap();
+            assert_eq!(*setup.control.state(), state, "stored is not current");
+            state.volumes[&name].reservations.clone()
+        };
+        assert!(setup.engine.reserve(&name, reserved(1)).await);
+        assert_eq!(stored(), reserved(1));
+        // What is not stored, or perhaps is, is not in force.
+        lock(&setup.shelf).failing = 1;
+        assert!(!setup.engine.reserve(&name, reserved(2)).await);
+        assert_eq!(stored(), reserved(1));
+        lock(&setup.shelf).uncertain = 1;
+        assert!(!setup.engine.reserve(&name, None).await);
+        assert_eq!(stored(), reserved(1));
+        // Other changes keep it, and a restart finds it.
+        setup.control.change(add_volume("b")).await.unwrap();
+        assert_eq!(stored(), reserved(1));
+        let shelf = shelf_of(lock(&setup.shelf).stored.clone());
+        let again = start_on(FakeEngine::new(), shelf).await;
+        assert_eq!(
+            again.control.state().volumes[&name].reservations,
+            reserved(1)
+        );
+        assert!(setup.engine.reserve(&name, None).await);
+        assert_eq!(stored(), None);
+        // A volume that is gone has none.
+        setup
+            .control
+            .change(Change::RemoveVolume { name: name.clone() })
+            .await
+            .unwrap();
+        assert!(!setup.engine.reserve(&name, reserved(3)).await);
+        keeping.abort();
+    });
+}

@@ -162,6 +162,7 @@ async fn run(
     let control = Control::start(engine.clone(), store).await;
     let control = control.map_err(|error| ServeError::Control(Box::new(error)))?;
     tokio::spawn(control.clone().retry_forever());
+    tokio::spawn(control.clone().keep_reservations_forever());
     tokio::spawn(feed_watchdog(engine));
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let router = api::router_with_ceph(control.clone(), about, Some(ceph));

@@ -31,6 +31,18 @@ impl ReservationType {
         Self::ExclusiveAccessAllRegistrants,
     ];
 
+    /// Name of the type in both protocols' standards.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteExclusive => "Write Exclusive",
+            Self::ExclusiveAccess => "Exclusive Access",
+            Self::WriteExclusiveRegistrantsOnly => "Write Exclusive, Registrants Only",
+            Self::ExclusiveAccessRegistrantsOnly => "Exclusive Access, Registrants Only",
+            Self::WriteExclusiveAllRegistrants => "Write Exclusive, All Registrants",
+            Self::ExclusiveAccessAllRegistrants => "Exclusive Access, All Registrants",
+        }
+    }
+
     /// RTYPE of NVMe (Base 2.0c section 8.19): 1 to 6.
     pub const fn to_nvme(self) -> u8 {
         self as u8 + 1
@@ -79,6 +91,12 @@ impl ReservationType {
             Self::WriteExclusiveRegistrantsOnly | Self::WriteExclusiveAllRegistrants => 2,
             Self::ExclusiveAccessRegistrantsOnly | Self::ExclusiveAccessAllRegistrants => 3,
         }
+    }
+}
+
+impl std::fmt::Display for ReservationType {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 

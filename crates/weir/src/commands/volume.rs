@@ -3,6 +3,7 @@
 use weir_block::size::Size;
 use weir_gateway::api::views::{LunName, NamespaceName, VolumeStatus, VolumeView};
 use weir_gateway::api::{Resize, SizeInput, VolumeSpec};
+use weir_gateway::engine::{NexusReport, RegistrantReport, ReservationReport};
 use weir_gateway::name::VolumeName;
 
 use super::Asked;
@@ -98,6 +99,32 @@ fn list(views: Vec<VolumeView>) -> String {
     text
 }
 
+/// What is reserved, in words.
+fn reserved(report: &ReservationReport) -> String {
+    let lasts = match report.persistent {
+        true => ", kept over a restart",
+        false => "",
+    };
+    match (&report.shut_by, report.kind) {
+        (Some(nexus), _) => format!("RESERVE by {}", session(nexus)),
+        (None, Some(kind)) => format!("{kind}{lasts}"),
+        (None, None) => format!("none{lasts}"),
+    }
+}
+
+fn registrant(report: &RegistrantReport) -> String {
+    let who = match (&report.nexus, &report.host) {
+        (Some(nexus), _) => session(nexus),
+        (None, host) => format!("host {}", host.as_deref().unwrap_or_default()),
+    };
+    let holds = if report.holds { ", holder" } else { "" };
+    format!("key {} of {who}{holds}", report.key)
+}
+
+fn session(nexus: &NexusReport) -> String {
+    format!("{} ({}) at {}", nexus.initiator, nexus.isid, nexus.target)
+}
+
 fn show(view: VolumeView) -> String {
     let namespace = |name: &NamespaceName| format!("{} of {}", name.nsid, name.subsystem);
     let mut pairs = vec![
@@ -116,6 +143,11 @@ fn show(view: VolumeView) -> String {
         pairs.push(("block size", report.block_size.to_string()));
         pairs.push(("read-only", yes(report.read_only)));
         pairs.push(("volatile cache", yes(report.volatile_cache)));
+        if let Some(reservations) = &report.reservations {
+            pairs.push(("reservation", reserved(reservations)));
+            let hosts = reservations.registrants.iter();
+            pairs.push(("registered", lines(hosts.map(registrant))));
+        }
         if !report.notices.is_empty() {
             pairs.push(("notices", lines(&report.notices)));
         }

@@ -3,13 +3,17 @@
 //! It keeps the books that a real one would, asserts that it is driven by the rules, and can be
 //! told to fail. Volumes are what their URL's `size=` says; nothing is served.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use weir_front::Kept;
+use weir_reservation::StoredTable;
+
 use super::{
     ConnectionReport, Engine, EngineError, Latency, ListenerReport, Opening, ReactorReport, Reply,
-    RevokedReport, ThrottledReport, VolumeReport,
+    RevokedReport, ThrottledReport, ToKeep, VolumeReport,
 };
 use crate::metrics::{Family, Kind};
 use crate::name::{ListenerAddress, VolumeName};
@@ -21,6 +25,8 @@ pub struct FakeEngine {
     books: Mutex<Books>,
     /// Something that hung goes on.
     released: tokio::sync::Notify,
+    /// A host waits for reservations to be stored.
+    reserved: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -39,6 +45,7 @@ struct Books {
     refusals_as_used: u32,
     applies_to_fail: u32,
     created: Vec<VolumeName>,
+    to_keep: VecDeque<ToKeep>,
     shut_down: Option<Duration>,
 }
 
@@ -71,6 +78,21 @@ impl FakeEngine {
         } else {
             books.failing_urls.remove(url);
         }
+    }
+
+    /// Has a host wait for reservations of a volume to be stored. Yields whether they were.
+    pub async fn reserve(&self, volume: &VolumeName, table: Option<StoredTable>) -> bool {
+        let (sender, stored) = tokio::sync::oneshot::channel();
+        let kept = Kept::new(move |is_stored| {
+            let _ = sender.send(is_stored);
+        });
+        self.books().to_keep.push_back(ToKeep {
+            volume: volume.clone(),
+            table,
+            kept,
+        });
+        self.reserved.notify_one();
+        stored.await.expect("it is told")
     }
 
     /// Makes opening `url`, and resizing what it opens, wait until it hangs no longer.
@@ -225,6 +247,7 @@ impl FakeEngine {
             volatile_cache: false,
             lost: false,
             notices: Vec::new(),
+            reservations: None,
         };
         books.volumes.insert(name.clone(), report);
         Ok(())
@@ -286,6 +309,18 @@ impl Engine for FakeEngine {
         assert!(!used, "volume {name} is closed while it is served");
         books.volumes.remove(name);
         ready(Ok(()))
+    }
+
+    fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>> {
+        Box::pin(async {
+            loop {
+                let next = self.books().to_keep.pop_front();
+                match next {
+                    Some(next) => return next,
+                    None => self.reserved.notified().await,
+                }
+            }
+        })
     }
 
     fn resize_volume<'a>(

@@ -6,6 +6,7 @@
 #[cfg(any(test, feature = "fake-engine"))]
 pub mod fake;
 pub mod reactors;
+mod reservations;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use utoipa::ToSchema;
 pub use weir_front::{CommandKind, Latency};
 use weir_rbd::RbdHost;
 
+pub use self::reservations::{NexusReport, RegistrantReport, ReservationReport, ToKeep};
 use crate::config::Config;
 use crate::limits::Plan;
 use crate::metrics::Family;
@@ -86,6 +88,9 @@ pub trait Engine: Send + Sync {
 
     /// What an open volume is like; none if it is not open.
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
+
+    /// The reservations of a volume that are to be stored next, when there are some: a host waits for it.
+    fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>>;
 
     /// Opens again what an open volume has given up, such as an image whose lock another gateway has taken. What is lost otherwise
     /// comes back by itself. Its medium may never answer.
@@ -158,6 +163,9 @@ pub struct VolumeReport {
     /// What should be known of it though it was opened, such as I/O through the page cache.
     #[serde(default)]
     pub notices: Vec<String>,
+    /// The hosts that have registered on it, and what they reserved; missing where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationReport>,
 }
 
 /// What waited for a namespace's limits since it is served.

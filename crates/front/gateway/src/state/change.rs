@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_reservation::StoredTable;
 
 use super::{
     ExportName, Host, InitiatorName, IscsiChange, Kind, ListenerKind, NvmeChange, Portal, Protocol,
@@ -111,6 +112,13 @@ pub enum Change {
         /// What it is from now on.
         url: String,
     },
+    /// Keeps what hosts reserved of a volume. Its exports stay as they are.
+    SetReservations {
+        /// Its name.
+        name: VolumeName,
+        /// What is kept; nothing where it is to be forgotten.
+        table: Option<StoredTable>,
+    },
     /// Removes a volume that is served nowhere.
     RemoveVolume {
         /// Its name.
@@ -182,6 +190,7 @@ impl Change {
             Change::Iscsi(change) => change.takes_from(is_host, export),
             Change::AddVolume { .. }
             | Change::SetVolumeUrl { .. }
+            | Change::SetReservations { .. }
             | Change::RemoveVolume { .. }
             | Change::AddHost { .. }
             | Change::AddListener { .. }
@@ -237,6 +246,12 @@ impl State {
                 next.volume(name)?;
                 if let Some(volume) = next.volumes.get_mut(name) {
                     volume.url.clone_from(url);
+                }
+            }
+            Change::SetReservations { name, table } => {
+                next.volume(name)?;
+                if let Some(volume) = next.volumes.get_mut(name) {
+                    volume.reservations.clone_from(table);
                 }
             }
             Change::RemoveVolume { name } => next.remove_volume(name)?,

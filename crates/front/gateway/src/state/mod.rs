@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use weir_reservation::StoredTable;
 
 pub use self::change::{
     Change, HostPatch, HostSpec, ListenerPatch, ListenerSpec, Outcome, ProtocolName, Random,
@@ -88,6 +89,9 @@ pub struct Volume {
     /// becomes a logical unit for the first time, and kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
+    /// The registrations and the reservation of hosts that are to outlast a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<StoredTable>,
 }
 
 impl Volume {
@@ -96,6 +100,7 @@ impl Volume {
         Self {
             url: url.into(),
             uuid: None,
+            reservations: None,
         }
     }
 }

@@ -502,6 +502,10 @@ fn any_change() -> impl Strategy<Value = Change> {
             name: volume(name),
             url: format!("mem:?size={size}"),
         }),
+        any_name().prop_map(|name| Change::SetReservations {
+            name: volume(name),
+            table: None,
+        }),
         any_name().prop_map(|name| Change::RemoveVolume { name: volume(name) }),
         any_name().prop_map(add_host),
         (any_name(), options()).prop_map(|(name, socket_options)| Change::SetHost {

@@ -18,6 +18,7 @@ use weir_volume::LimitedVolume;
 
 use super::counters::Column;
 use super::listen::Socket;
+use super::reservations::ByVolume;
 use crate::config::Config;
 use crate::engine::{ConnectionReport, RevokedReport};
 use crate::limits::Plan;
@@ -48,6 +49,8 @@ pub(super) struct Served {
     pub(super) state: Arc<State>,
     /// Its exports whose volumes are open, each under its limits.
     pub(super) exports: BTreeMap<ExportName, Arc<LimitedVolume>>,
+    /// The reservations of its volumes.
+    pub(super) reservations: ByVolume,
     /// Every socket that listens, of any protocol.
     pub(super) sockets: Vec<Socket>,
 }

@@ -301,7 +301,7 @@ fn lun(served: &Served, name: &IscsiName, number: u16, lun: &Lun) -> Option<Offe
             Visibility::All => Allowed::Any,
             Visibility::Hosts(hosts) => Allowed::List(wire(&served.state, hosts)),
         },
-        reservations: None,
+        reservations: served.reservations.get(&lun.volume).cloned(),
     })
 }
 

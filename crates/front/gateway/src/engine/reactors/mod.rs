@@ -10,13 +10,16 @@ mod iscsi;
 mod limits;
 mod listen;
 mod nvme;
+mod reservations;
 mod volumes;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use weir_front::{FrontError, HubLimits, Hubs, Latency, MemoryNeeds};
 use weir_iscsi_host::IscsiHost;
 use weir_nvme_host::NvmeHost;
@@ -30,7 +33,8 @@ use weir_volume::{LimitedVolume, Registry};
 use self::front_end::{FrontEndKind, FrontEnds, Served, memory_needs_of};
 use super::{
     ConnectionReport, Engine, EngineError, EngineFuture, EngineStart, ListenerReport, Opening,
-    ReactorReport, Reply, RevokedReport, Started, ThrottledReport, VolumeReport,
+    ReactorReport, Reply, ReservationReport, RevokedReport, Started, ThrottledReport, ToKeep,
+    VolumeReport,
 };
 use crate::config::{Config, Environment};
 use crate::kinds;
@@ -65,6 +69,9 @@ pub struct ReactorEngine {
     /// Buffers of each socket where its listener says nothing.
     socket_buffer: Option<u32>,
     books: Mutex<Books>,
+    /// Reservations that are to be stored.
+    to_keep: mpsc::UnboundedSender<ToKeep>,
+    kept_next: tokio::sync::Mutex<mpsc::UnboundedReceiver<ToKeep>>,
 }
 
 /// A reactor that runs.
@@ -81,6 +88,8 @@ struct Books {
     volumes: BTreeMap<VolumeName, volumes::Open>,
     /// The open volumes as front ends serve them.
     served: BTreeMap<ExportName, Arc<LimitedVolume>>,
+    /// The reservations of the state's volumes, whether or not these are open.
+    reservations: reservations::ByVolume,
     listeners: BTreeMap<ListenerAddress, listen::Bound>,
     inherited: Vec<(String, SocketAddr)>,
     /// The state that is served.
@@ -156,6 +165,7 @@ impl ReactorEngine {
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
+        let (to_keep, kept_next) = mpsc::unbounded_channel();
         let engine = Self {
             system,
             reactors,
@@ -169,6 +179,8 @@ impl ReactorEngine {
             keep_alive: config.transport.keep_alive,
             socket_buffer: plan.socket_buffer,
             books: Mutex::default(),
+            to_keep,
+            kept_next: kept_next.into(),
         };
         for (name, listener) in listeners {
             engine.adopt(name, listener).await?;
@@ -200,9 +212,11 @@ impl ReactorEngine {
             books.state = Some(state.clone());
             let options = listen::changed_options(&mut books.listeners, &state);
             let limits = limits::take_over(&mut books, &state);
+            reservations::take_over(&mut books, &state, &self.hubs, &self.to_keep);
             let served = Served {
                 state,
                 exports: books.served.clone(),
+                reservations: books.reservations.clone(),
                 sockets: books.sockets(),
             };
             (served, options, limits)
@@ -378,7 +392,20 @@ impl Engine for ReactorEngine {
     }
 
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport> {
-        self.books().volumes.get(name).map(volumes::Open::report)
+        let books = self.books();
+        let reservations = books.reservations.get(name);
+        let reservations = reservations.and_then(|of| ReservationReport::of(&of.table()));
+        books
+            .volumes
+            .get(name)
+            .map(|open| open.report(reservations))
+    }
+
+    fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>> {
+        Box::pin(async {
+            let next = self.kept_next.lock().await.recv().await;
+            next.expect("the engine has a sender itself")
+        })
     }
 
     fn reopen_volume<'a>(&'a self, name: &'a VolumeName, url: &'a str) -> Reply<'a, ()> {

@@ -10,7 +10,7 @@ use weir_reactor::oneshot;
 use weir_volume::{Access, Guard, GuardConfig, OpenError, VolumeUrl};
 
 use super::ReactorEngine;
-use crate::engine::{EngineError, Opening, VolumeReport};
+use crate::engine::{EngineError, Opening, ReservationReport, VolumeReport};
 use crate::kinds::images_below;
 use crate::name::VolumeName;
 
@@ -66,7 +66,7 @@ impl Open {
         }
     }
 
-    pub(super) fn report(&self) -> VolumeReport {
+    pub(super) fn report(&self, reservations: Option<ReservationReport>) -> VolumeReport {
         let geometry = self.guard.geometry();
         let mut notices = self.notices.clone();
         if self.medium.cache_lost.load(Ordering::Relaxed) {
@@ -79,6 +79,7 @@ impl Open {
             volatile_cache: geometry.volatile_cache,
             lost: self.medium.lost.load(Ordering::Relaxed),
             notices,
+            reservations,
         }
     }
 }

@@ -130,8 +130,8 @@ fn a_volume_is_one_disk_under_every_target() {
     ];
     let later = applied(state, &changes);
     let expected = Volume {
-        url: "mem:a?size=2M".to_owned(),
         uuid: identity,
+        ..Volume::new("mem:a?size=2M")
     };
     assert_eq!(later.volumes[&volume("a")], expected);
     let mut twice = applied(later, &[add_volume("b")]);
