@@ -25,6 +25,12 @@ pub trait Keeper: Send + Sync + 'static {
     fn keep(&self, table: Option<StoredTable>, kept: Kept);
 }
 
+impl<F: Fn(Option<StoredTable>, Kept) + Send + Sync + 'static> Keeper for F {
+    fn keep(&self, table: Option<StoredTable>, kept: Kept) {
+        self(table, kept);
+    }
+}
+
 /// The word of a [`Keeper`]. Dropped without one, the table was not stored.
 pub struct Kept(Option<Box<dyn FnOnce(bool) + Send>>);
 

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_block::HostNumber;
 use weir_front::Handle;
 use weir_nvme::command::{ConnectData, ConnectParameter};
+use weir_nvme::feature::HostIdentifier;
 use weir_nvme::{HostId, Nqn, Status};
 use weir_reactor::SharedSection;
+use weir_reservation::Registrant;
 
 use crate::commands::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog, SlotIndex};
 use crate::config::CoreConfig;
@@ -56,6 +58,13 @@ pub enum Message {
         /// The admin queue, which is told.
         admin: Handle<Message>,
     },
+    /// Reservations have changed, or stay as they are, because of a command of this queue.
+    Reserved {
+        /// The command.
+        slot: SlotIndex,
+        /// What it is answered.
+        status: Status,
+    },
     /// An Abort that this admin queue asked for has its answer.
     AbortEnded {
         /// The Abort.
@@ -75,6 +84,8 @@ pub struct Shared {
     pub subsystem_nqn: Nqn,
     /// Its host.
     pub host: Host,
+    /// Who the host is to reservations.
+    pub registrant: Registrant,
     /// The address that its admin queue reached.
     pub local_address: SocketAddr,
     /// The reactor of its admin queue.
@@ -279,6 +290,7 @@ impl Registry {
             id,
             kind: subsystem.map_or(ControllerKind::Discovery, |_| ControllerKind::Io),
             subsystem_nqn: identity.subsystem_nqn.clone(),
+            registrant: Registrant::Host(HostIdentifier::Extended(host.id)),
             host,
             local_address,
             reactor,
@@ -468,6 +480,17 @@ impl Registry {
         self.lock()
             .waiting
             .retain(|waiting| waiting.id != connection);
+    }
+
+    /// The controllers of a subsystem that a host has, by its identifier.
+    pub fn controllers_of(&self, subsystem: &Nqn, host: &HostId) -> Vec<u16> {
+        let state = self.lock();
+        let is_its = |controller: &&Controller| {
+            let shared = &controller.shared;
+            !controller.ended && shared.subsystem_nqn == *subsystem && shared.host.id == *host
+        };
+        let its = state.controllers.values().filter(is_its);
+        its.map(|controller| controller.shared.id).collect()
     }
 
     /// Every controller, with how many I/O queues it has.

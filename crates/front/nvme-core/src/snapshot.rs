@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use weir_block::Volume;
-use weir_front::Export;
+use weir_front::{Export, Reservations};
 use weir_nvme::Nqn;
 use weir_reactor::SocketOptions;
 
@@ -153,6 +153,8 @@ pub struct Namespace {
     pub ana_group: u32,
     /// The state of that group here.
     pub ana_state: AnaState,
+    /// The reservations of the volume, the same ones in whatever subsystem and protocol; none: hosts cannot reserve it.
+    pub reservations: Option<Arc<Reservations>>,
 }
 
 impl Namespace {
@@ -170,6 +172,7 @@ impl Namespace {
             visible_to: Allowed::Any,
             ana_group: 1,
             ana_state: AnaState::Optimized,
+            reservations: None,
         }
     }
 }
@@ -193,6 +196,10 @@ impl Export for Namespace {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn reservations(&self) -> Option<&Arc<Reservations>> {
+        self.reservations.as_ref()
     }
 }
 

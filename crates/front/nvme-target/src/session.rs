@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
 use weir_front::{
-    Awaited, Commands, End, GroupCounters, Groups, Handle, IoCounters, IoTotals, Line, Progress,
-    Protocol, Room, Session, Shard, Wants,
+    Awaited, Commands, End, GroupCounters, Groups, Handle, IoCounters, IoTotals, Line, News,
+    Progress, Protocol, Reservations, Room, Session, Shard, Wants,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
+use weir_nvme::feature::HostIdentifier;
 use weir_nvme::{Cqe, Nqn, Status};
 use weir_nvme_core::{
     AdminView, Attached, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity,
@@ -19,6 +20,7 @@ use weir_nvme_core::{
     Snapshot, Subsystem, check_connect_data, check_connect_fields, flow_control_off,
 };
 use weir_reactor::Amount;
+use weir_reservation::{Operation, Registrant};
 
 use crate::config::TargetConfig;
 use crate::framing::{DirectReturn, Framing, Received};
@@ -137,6 +139,11 @@ impl Scene {
         sees
     }
 
+    /// Who the host is to reservations.
+    fn registrant(&self) -> Option<&Registrant> {
+        self.shared.as_ref().map(|shared| &shared.registrant)
+    }
+
     /// Namespaces that the host sees now. None: it may not see the subsystem any more.
     fn seen(&self) -> Option<Namespaces> {
         match &self.shared {
@@ -179,6 +186,7 @@ impl Scene {
                 .shared
                 .as_ref()
                 .is_some_and(|shared| shared.retry_delay()),
+            registrant: self.registrant(),
             counters,
             admin,
         }
@@ -215,6 +223,8 @@ pub(crate) struct NvmeSession {
     direct: Option<DirectReturn>,
     /// What the registry was told of the controller.
     told: Option<(bool, u16)>,
+    /// Nothing begins any more.
+    is_over: bool,
 }
 
 fn connect_response(granted: &Granted) -> Cqe {
@@ -281,6 +291,7 @@ impl Session for NvmeSession {
                     }
                 }
             }
+            Message::Reserved { slot, status } => self.queue.answer_waiting(slot, status, 0),
             Message::ControllerEnds => return Err(End::Dismissed("its controller ended")),
             Message::Abort { cid, slot, admin } => {
                 let aborted = self.queue.abort(cid);
@@ -300,7 +311,8 @@ impl Session for NvmeSession {
     fn renew(&mut self) -> Result<(), &'static str> {
         if !self.scene.renew() {
             // The rest ends with the connection, without an answer.
-            self.queue.revoke(&self.scene.namespaces);
+            self.queue
+                .revoke(&self.scene.namespaces, self.scene.registrant());
             return Err("the host may not connect to the subsystem");
         }
         self.scene.with_env(|env| self.queue.let_go(env));
@@ -308,6 +320,27 @@ impl Session for NvmeSession {
             controller.take_over(&self.scene.namespaces);
         }
         Ok(())
+    }
+
+    fn rights_changed(&mut self, news: &Arc<News>) {
+        let registrant = self.scene.registrant();
+        if self.is_over {
+            let seen = self.scene.seen().unwrap_or_default();
+            self.queue.revoke(&seen, registrant);
+            return self.queue.keep_news(news, &seen, registrant);
+        }
+        if let (Some(host), Some(controller)) = (registrant, self.queue.controller()) {
+            for namespace in self.scene.namespaces.iter() {
+                if news.is_of(namespace.export.reservations.as_ref()) {
+                    for notice in news.notices(host) {
+                        controller.notify(namespace.export.nsid, notice);
+                    }
+                }
+            }
+        }
+        self.scene
+            .with_env(|env| self.queue.rights_changed(news, env));
+        self.queue.deliver_events();
     }
 
     fn announce(&mut self) {
@@ -371,6 +404,20 @@ impl Session for NvmeSession {
                     data,
                 } => self.connect(slot, connect, data),
                 Effect::Abort { slot, sqid, cid } => self.abort_elsewhere(slot, sqid, cid),
+                Effect::Reserve {
+                    slot,
+                    reservations,
+                    operation,
+                } => self.reserve(slot, &reservations, operation),
+                Effect::ReservationReport {
+                    slot,
+                    reservations,
+                    length,
+                    is_extended,
+                } => {
+                    let page = self.reservation_report(&reservations, is_extended);
+                    self.queue.answer_with_page(slot, &page, length);
+                }
                 Effect::EndQueues => {
                     if let Some(shared) = &self.scene.shared {
                         self.scene.target().registry.end_queues(shared);
@@ -520,11 +567,13 @@ impl Session for NvmeSession {
     }
 
     fn give_up(&mut self) {
+        self.is_over = true;
         self.scene.namespaces = Namespaces::default();
     }
 
     fn revoke(&mut self) {
-        self.queue.revoke(&self.scene.seen().unwrap_or_default());
+        let seen = self.scene.seen().unwrap_or_default();
+        self.queue.revoke(&seen, self.scene.registrant());
     }
 
     fn ended(&mut self) {
@@ -559,7 +608,30 @@ impl NvmeSession {
             moving: None,
             direct: None,
             told: None,
+            is_over: false,
         }
+    }
+
+    /// Asks for a change of reservations, which answers the command.
+    fn reserve(&mut self, slot: SlotIndex, reservations: &Arc<Reservations>, operation: Operation) {
+        let host = self.scene.registrant().expect("it is connected").clone();
+        let handle = self.scene.line.entry.handle.clone();
+        reservations.ask(host, operation, move |result| {
+            let status = result.map_or_else(|refused| refused.status(), |()| Status::SUCCESS);
+            // The queue may have ended meanwhile.
+            let _ = handle.tell(Message::Reserved { slot, status });
+        });
+    }
+
+    fn reservation_report(&self, reservations: &Reservations, is_extended: bool) -> Vec<u8> {
+        let shared = self.scene.shared.as_ref().expect("it is connected");
+        let registry = &self.scene.target().registry;
+        let controllers = |host: &HostIdentifier| match host {
+            HostIdentifier::Extended(id) => registry.controllers_of(&shared.subsystem_nqn, id),
+            HostIdentifier::Short(_) => Vec::new(),
+        };
+        let report = reservations.table().reservation_report(controllers);
+        report.encode(is_extended)
     }
 
     fn abort_elsewhere(&mut self, slot: SlotIndex, sqid: u16, cid: u16) {

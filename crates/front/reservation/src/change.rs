@@ -88,6 +88,10 @@ impl Draft<'_> {
                 self.after.unit_holder = None;
                 return Ok(());
             }
+            Operation::SetPersistence(is_persistent) => {
+                self.after.is_persistent = *is_persistent;
+                return Ok(());
+            }
             _ if self.after.unit_holder.is_some() => return Err(Refused::UnitReserved),
             _ => {}
         }
@@ -127,7 +131,8 @@ impl Draft<'_> {
             Operation::ReserveUnit
             | Operation::ReleaseUnit
             | Operation::LoseNexus
-            | Operation::ResetUnit => Ok(()),
+            | Operation::ResetUnit
+            | Operation::SetPersistence(_) => Ok(()),
         }
     }
 
@@ -282,11 +287,11 @@ impl Draft<'_> {
 
     // The reservation.
 
-    fn reserve(&mut self, key: u64, kind: ReservationType) -> Result<(), Refused> {
+    fn reserve(&mut self, key: u64, kind: Option<ReservationType>) -> Result<(), Refused> {
         self.prove(Proof::Key(key))?;
         match &self.after.reservation {
-            None => self.hold(kind),
-            Some(held) if held.kind == kind && self.after.holds(self.caller) => {}
+            None => self.hold(kind.ok_or(Refused::UnknownType)?),
+            Some(held) if Some(held.kind) == kind && self.after.holds(self.caller) => {}
             Some(_) => return Err(Refused::Held),
         }
         Ok(())

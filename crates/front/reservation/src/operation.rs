@@ -54,8 +54,8 @@ pub enum Operation {
     Reserve {
         /// Key of the registrant.
         key: u64,
-        /// Type of the reservation.
-        kind: ReservationType,
+        /// Type of the reservation; `None`: a reserved value.
+        kind: Option<ReservationType>,
     },
     /// Releases the reservation. Of a registrant that is no holder it does nothing.
     Release {
@@ -95,6 +95,9 @@ pub enum Operation {
         /// APTPL.
         persistence: Option<bool>,
     },
+    /// Says whether registrations and reservation outlast a loss of power (NVMe: the feature Reservation
+    /// Persistence). Anybody may.
+    SetPersistence(bool),
     /// Shuts the unit for all others (SCSI: RESERVE (6) and (10)).
     ReserveUnit,
     /// Opens the unit (SCSI: RELEASE (6) and (10)). Of one that has not shut it, it does nothing.

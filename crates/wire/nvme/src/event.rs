@@ -84,6 +84,7 @@ impl EventType {
             Self::FirmwareActivationStarting => Some(LogId::FirmwareSlot),
             Self::AnaChange => Some(LogId::AsymmetricNamespaceAccess),
             Self::DiscoveryLogChange => Some(LogId::Discovery),
+            Self::ReservationLogAvailable => Some(LogId::ReservationNotification),
             _ => None,
         }
     }

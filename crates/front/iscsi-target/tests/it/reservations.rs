@@ -59,7 +59,8 @@ impl Keeper for Shelf {
 
 /// Reservations that nothing is stored of.
 pub(crate) fn reservations(hubs: &Hubs) -> Option<Arc<Reservations>> {
-    Some(Reservations::new(hubs, None, Shelf::default()))
+    let keep_nothing = |_, kept: Kept| kept.tell(true);
+    Some(Reservations::new(hubs, None, keep_nothing))
 }
 
 /// A front end with one logical unit over `volume`, whose reservations are kept on `shelf`.
@@ -544,16 +545,18 @@ fn what_is_wrong_is_named() {
             let command = Command { data: list, ..cdb };
             initiator.run(&command).await.sense()
         };
-        let register = ReserveOutAction::Register;
-        let short = run(&mut one, out_cdb(register, 0, 23), &list[..23]).await;
+        let action = ReserveOutAction::Register;
+        let short = run(&mut one, out_cdb(action, 0, 23), &list[..23]).await;
         assert_eq!(short, Sense::parameter_list_length());
         let long = [0; 600];
-        let long = run(&mut one, out_cdb(register, 0, long.len()), &long).await;
+        let long = run(&mut one, out_cdb(action, 0, long.len()), &long).await;
         assert_eq!(long, Sense::parameter_list_length());
         let mut ports = list;
         ports[20] = 1 << 3;
-        let ports = run(&mut one, out_cdb(register, 0, ports.len()), &ports).await;
+        let ports = run(&mut one, out_cdb(action, 0, ports.len()), &ports).await;
         assert_eq!(ports, Sense::invalid_field(FieldPointer::list_bit(20, 3)));
+        register(&mut one, 1).await;
+        let list = keys(1, 0).encode();
         let kind = run(
             &mut one,
             out_cdb(ReserveOutAction::Reserve, 2, list.len()),
@@ -575,7 +578,7 @@ fn what_is_wrong_is_named() {
         );
         let sense = unknown.await;
         assert_eq!(sense.additional, AdditionalSense::INVALID_FIELD_IN_CDB);
-        assert!(registered(&mut one).await.is_empty());
+        assert_eq!(registered(&mut one).await, [1]);
     });
 }
 

@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weir_front::{IoTotals, Reservations};
 use weir_memory::{View, Views};
 use weir_nvme::command::{AdminCommand, CommandError};
 use weir_nvme::event::EventType;
 use weir_nvme::property::{Configuration, ControllerStatus};
 use weir_nvme::{HostId, Nqn, Sqe, Status};
+use weir_reservation::Operation;
 
 use super::discovery::{DiscoveryLog, DiscoveryLogs};
 use super::error_log::ErrorLog;
@@ -19,10 +21,10 @@ use super::events::Events;
 use super::features::{self, Features};
 use super::nvm::Work;
 use super::queue_pair::{Env, SlotIndex};
+use super::reserve::Notifications;
 use crate::config::CoreConfig;
 use crate::namespaces::Namespaces;
 use crate::snapshot::{AnaState, Snapshot};
-use weir_front::IoTotals;
 
 /// Aborts that are carried out at once (ACL + 1).
 pub(super) const ABORTS_MAX: u8 = 8;
@@ -87,6 +89,8 @@ pub(super) enum AdminOutcome {
         sqid: u16,
         cid: u16,
     },
+    /// Reservations are to change, and it is answered then.
+    Reserve(Arc<Reservations>, Operation),
     /// Success, and the I/O queues are to end.
     EndQueues,
 }
@@ -130,6 +134,7 @@ pub struct Controller {
     pub(super) keep_alive_ms: u32,
     pub(super) queue_entries: u16,
     pub(super) events: Events,
+    pub(super) notifications: Notifications,
     aborts: u8,
     /// The namespaces as the host sees them, and those that it has seen change and was not told of.
     seen: Vec<Seen>,
@@ -154,6 +159,7 @@ impl Controller {
             keep_alive_ms: keep_alive_used(keep_alive_ms, config),
             queue_entries: config.queue_depth,
             events: Events::default(),
+            notifications: Notifications::default(),
             aborts: 0,
             seen: Vec::new(),
             changed: BTreeSet::new(),
@@ -171,7 +177,8 @@ impl Controller {
         let namespaces = crate::snapshot::Subsystem::NAMESPACES_MAX as usize;
         let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 4 * size_of::<u32>();
         let errors = ErrorLog::ENTRIES * size_of::<(u64, super::error_log::Failure)>();
-        slack * (namespaces * seen + errors)
+        let masks = namespaces * features::MASK_BYTES;
+        slack * (namespaces * seen + errors + masks + Notifications::BYTES_MAX)
     }
 
     /// The keep-alive timeout; none: it never expires.
@@ -230,8 +237,8 @@ impl Controller {
                 self.identify(identify, buffer, env.namespaces, view)
             }
             AdminCommand::GetLogPage(get) => self.get_log_page(get, buffer, env, view),
-            AdminCommand::GetFeatures(get) => self.get_features(get, view),
-            AdminCommand::SetFeatures(set) => self.set_features(set, data, view),
+            AdminCommand::GetFeatures(get) => self.get_features(get, env.namespaces, view),
+            AdminCommand::SetFeatures(set) => self.set_features(set, data, env.namespaces, view),
             AdminCommand::KeepAlive => Ok(AdminOutcome::Status(Status::SUCCESS)),
             AdminCommand::AsynchronousEventRequest => {
                 self.events.request(slot).map(|()| AdminOutcome::Wait)

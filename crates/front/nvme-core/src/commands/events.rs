@@ -15,11 +15,12 @@ use super::queue_pair::SlotIndex;
 pub(super) const EVENT_REQUESTS_MAX: usize = 8;
 
 /// The events that Weir tells of.
-const EVENTS: [EventType; 4] = [
+const EVENTS: [EventType; 5] = [
     EventType::NamespaceAttributeChanged,
     EventType::AnaChange,
     EventType::DiscoveryLogChange,
     EventType::NormalSubsystemShutdown,
+    EventType::ReservationLogAvailable,
 ];
 
 #[derive(Debug, Clone, Copy, Default)]

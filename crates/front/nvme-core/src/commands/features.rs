@@ -1,16 +1,20 @@
 //! Get and Set Features (NVMe Base 2.0c, sections 5.15 and 5.27). No feature can be saved.
 
+use std::collections::BTreeMap;
+
 use weir_memory::Views;
 use weir_nvme::Status;
 use weir_nvme::command::{FeatureSelect, GetFeatures, SetFeatures};
 use weir_nvme::feature::{
     AsynchronousEventConfiguration, ErrorRecovery, FeatureCapabilities, FeatureId,
     HostBehaviorSupport, HostIdentifier, IoCommandSetProfile, NumberOfQueues, PowerManagement,
-    TemperatureThreshold, ThresholdType,
+    ReservationNotificationMask, ReservationPersistence, TemperatureThreshold, ThresholdType,
 };
 use weir_nvme::identify::NSID_ALL;
+use weir_reservation::Operation;
 
 use super::controller::{AdminOutcome, AdminView, Controller, ControllerKind};
+use crate::namespaces::{Attached, Namespaces};
 
 /// TMPSEL that means every sensor, in Set Features.
 const ALL_SENSORS: u8 = 0xf;
@@ -29,6 +33,19 @@ pub(super) struct Features {
     pub(super) host_behavior: HostBehaviorSupport,
     /// I/O queues that were granted; none until the host asked.
     pub(super) io_queues: Option<u16>,
+    /// Notifications that the host does not want, by NSID.
+    silenced: BTreeMap<u32, ReservationNotificationMask>,
+}
+
+/// Bytes of the masks of one namespace.
+pub(super) const MASK_BYTES: usize = 4 * size_of::<(u32, ReservationNotificationMask)>();
+
+impl Features {
+    /// Notifications of a namespace that the host does not want.
+    pub(super) fn silenced(&self, nsid: u32) -> ReservationNotificationMask {
+        let mask = self.silenced.get(&nsid).copied();
+        mask.unwrap_or(ReservationNotificationMask::NONE)
+    }
 }
 
 impl Default for Features {
@@ -42,6 +59,7 @@ impl Default for Features {
             events: AsynchronousEventConfiguration::NONE,
             host_behavior: HostBehaviorSupport::default(),
             io_queues: None,
+            silenced: BTreeMap::new(),
         }
     }
 }
@@ -88,6 +106,8 @@ fn is_supported(kind: ControllerKind, feature: FeatureId) -> bool {
             | FeatureId::WriteAtomicityNormal
             | FeatureId::HostBehaviorSupport
             | FeatureId::IoCommandSetProfile
+            | FeatureId::ReservationNotificationMask
+            | FeatureId::ReservationPersistence
     );
     both || (io && kind == ControllerKind::Io)
 }
@@ -104,6 +124,7 @@ impl Controller {
     pub(super) fn get_features(
         &self,
         get: &GetFeatures,
+        namespaces: &Namespaces,
         view: &AdminView<'_>,
     ) -> Result<AdminOutcome, Status> {
         if !is_supported(self.identity.kind, get.feature) {
@@ -131,6 +152,19 @@ impl Controller {
             FeatureId::HostBehaviorSupport => {
                 return Ok(AdminOutcome::bytes(&features.host_behavior.encode()));
             }
+            FeatureId::ReservationNotificationMask => {
+                reservable(namespaces, get.nsid)?;
+                features.silenced(get.nsid).0
+            }
+            FeatureId::ReservationPersistence => {
+                let namespace = reservable(namespaces, get.nsid)?;
+                let reservations = namespace.export.reservations.as_ref();
+                let persists = reservations.is_some_and(|of| of.table().is_persistent());
+                ReservationPersistence {
+                    persist_through_power_loss: persists && current,
+                }
+                .to_dword()
+            }
             FeatureId::HostIdentifier => {
                 if !HostIdentifier::is_extended(get.cdw11) {
                     return refuse(Status::INVALID_FIELD_IN_COMMAND);
@@ -146,6 +180,7 @@ impl Controller {
         &mut self,
         set: &SetFeatures,
         data: &Views,
+        namespaces: &Namespaces,
         view: &AdminView<'_>,
     ) -> Result<AdminOutcome, Status> {
         if !is_supported(self.identity.kind, set.feature) {
@@ -155,7 +190,7 @@ impl Controller {
             return refuse(Status::FEATURE_IDENTIFIER_NOT_SAVEABLE);
         }
         let of_namespace = set.nsid != 0 && set.nsid != NSID_ALL;
-        if of_namespace && set.feature != FeatureId::ErrorRecovery {
+        if of_namespace && !is_of_namespaces(set.feature) {
             return refuse(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
         }
         match set.feature {
@@ -186,6 +221,25 @@ impl Controller {
                 if IoCommandSetProfile::from_dword(set.cdw11).combination_index != 0 {
                     return refuse(Status::IO_COMMAND_SET_COMBINATION_REJECTED);
                 }
+            }
+            FeatureId::ReservationNotificationMask => {
+                let mask = ReservationNotificationMask(set.cdw11 & NOTIFICATIONS.0);
+                if set.nsid == NSID_ALL {
+                    let all = namespaces.iter().filter(|one| is_reservable(one));
+                    let all = all.map(|one| (one.export.nsid, mask));
+                    self.features.silenced.extend(all);
+                } else {
+                    let namespace = reservable(namespaces, set.nsid)?;
+                    self.features.silenced.insert(namespace.export.nsid, mask);
+                }
+            }
+            FeatureId::ReservationPersistence => {
+                let namespace = reservable(namespaces, set.nsid)?;
+                let reservations = namespace.export.reservations.clone();
+                let reservations = reservations.expect("it is reservable");
+                let persists = ReservationPersistence::from_dword(set.cdw11);
+                let operation = Operation::SetPersistence(persists.persist_through_power_loss);
+                return Ok(AdminOutcome::Reserve(reservations, operation));
             }
             // The identifier came with Connect, and stays.
             FeatureId::HostIdentifier => return refuse(Status::COMMAND_SEQUENCE_ERROR),
@@ -257,12 +311,42 @@ impl Controller {
     }
 }
 
+/// Notifications that a host can silence.
+const NOTIFICATIONS: ReservationNotificationMask =
+    ReservationNotificationMask::REGISTRATION_PREEMPTED
+        .with(ReservationNotificationMask::RESERVATION_RELEASED)
+        .with(ReservationNotificationMask::RESERVATION_PREEMPTED);
+
+/// Whether each namespace has a value of its own.
+fn is_of_namespaces(feature: FeatureId) -> bool {
+    matches!(
+        feature,
+        FeatureId::ErrorRecovery
+            | FeatureId::ReservationNotificationMask
+            | FeatureId::ReservationPersistence
+    )
+}
+
+fn is_reservable(namespace: &Attached) -> bool {
+    namespace.export.reservations.is_some()
+}
+
+/// The namespace of that number, which has reservations.
+fn reservable(namespaces: &Namespaces, nsid: u32) -> Result<&Attached, Status> {
+    match namespaces.get(nsid) {
+        Some(namespace) if is_reservable(namespace) => Ok(namespace),
+        Some(_) => refuse(Status::INVALID_FIELD_IN_COMMAND),
+        None if nsid == NSID_ALL => refuse(Status::INVALID_FIELD_IN_COMMAND),
+        None => refuse(Status::INVALID_NAMESPACE_OR_FORMAT),
+    }
+}
+
 fn capabilities(feature: FeatureId) -> FeatureCapabilities {
     match feature {
         FeatureId::PowerManagement | FeatureId::VolatileWriteCache | FeatureId::HostIdentifier => {
             FeatureCapabilities::NONE
         }
-        FeatureId::ErrorRecovery => {
+        feature if is_of_namespaces(feature) => {
             FeatureCapabilities::CHANGEABLE.with(FeatureCapabilities::NAMESPACE_SPECIFIC)
         }
         _ => FeatureCapabilities::CHANGEABLE,

@@ -20,6 +20,7 @@ use super::error_log::ErrorLog;
 use super::events::EVENT_REQUESTS_MAX;
 use super::nvm::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, deallocate_features};
 use super::properties::VERSION;
+use super::reserve;
 use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::{ControllerModel, Subsystem};
 
@@ -193,6 +194,7 @@ impl Controller {
             optional_nvm_commands: OptionalNvmCommands::COMPARE
                 | OptionalNvmCommands::DATASET_MANAGEMENT
                 | OptionalNvmCommands::WRITE_ZEROES
+                | OptionalNvmCommands::RESERVATIONS
                 | OptionalNvmCommands::VERIFY
                 | OptionalNvmCommands::COPY,
             fused_operations: FusedOperations::COMPARE_AND_WRITE,
@@ -239,6 +241,14 @@ fn attributes(attached: &Attached) -> NamespaceAttributes {
     }
 }
 
+/// RESCAP: what hosts can reserve.
+fn reservation_capabilities(attached: &Attached) -> u8 {
+    match attached.export.reservations {
+        Some(_) => reserve::CAPABILITIES,
+        None => 0,
+    }
+}
+
 fn identify_namespace(attached: &Attached) -> IdentifyNamespace {
     let geometry: Geometry = attached.geometry.get();
     let namespace = &attached.export;
@@ -253,6 +263,7 @@ fn identify_namespace(attached: &Attached) -> IdentifyNamespace {
             | NamespaceFeatures::IDENTIFIERS_NOT_REUSED
             | NamespaceFeatures::OPTIMAL_PERFORMANCE,
         multipath: MultipathCapabilities::SHARED,
+        reservation_capabilities: reservation_capabilities(attached),
         deallocate_features: DeallocateFeatures(deallocate_features(geometry.deallocated_read)),
         atomic_write_unit: zero_based(geometry.atomic_blocks),
         atomic_write_unit_power_fail: zero_based(geometry.atomic_blocks_power_fail),
@@ -280,6 +291,7 @@ fn independent_namespace(attached: &Attached) -> IndependentNamespace {
     IndependentNamespace {
         features: NamespaceFeatures::IDENTIFIERS_NOT_REUSED.0,
         multipath: MultipathCapabilities::SHARED,
+        reservation_capabilities: reservation_capabilities(attached),
         ana_group_id: attached.export.ana_group,
         attributes: attributes(attached),
         status: NamespaceStatus::READY,

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 
 use weir_memory::{Segment, View, Views};
 use weir_nvme::command::GetLogPage;
+use weir_nvme::event::EventType;
 use weir_nvme::identify::{COMMAND_SET_NVM, NSID_ALL};
 use weir_nvme::log::{
     ANA_DESCRIPTOR_SIZE, ANA_HEADER_SIZE, AnaGroup, CommandEffects, CommandsSupportedAndEffects,
@@ -32,6 +33,7 @@ const IO_PAGES: &[LogId] = &[
     LogId::CommandsSupportedAndEffects,
     LogId::AsymmetricNamespaceAccess,
     LogId::FeatureIdentifiersSupportedAndEffects,
+    LogId::ReservationNotification,
 ];
 /// Pages of a discovery controller.
 const DISCOVERY_PAGES: &[LogId] = &[
@@ -103,6 +105,9 @@ impl Controller {
             self.events.clear_changed_namespaces();
         }
         self.events.log_read(log);
+        if log == LogId::ReservationNotification && self.notifications.read() {
+            self.events.raise(EventType::ReservationLogAvailable);
+        }
     }
 
     fn log_page(
@@ -143,6 +148,7 @@ impl Controller {
                 page
             }
             LogId::FeatureIdentifiersSupportedAndEffects => self.features_supported(),
+            LogId::ReservationNotification => self.notifications.page().encode().to_vec(),
             _ => return refuse(Status::INVALID_LOG_PAGE),
         })
     }
@@ -238,6 +244,10 @@ fn commands_supported(command_set: u8) -> CommandsSupportedAndEffects {
         NvmOpcode::Read,
         NvmOpcode::Compare,
         NvmOpcode::Verify,
+        NvmOpcode::ReservationRegister,
+        NvmOpcode::ReservationReport,
+        NvmOpcode::ReservationAcquire,
+        NvmOpcode::ReservationRelease,
         NvmOpcode::Fabrics,
     ] {
         page.set_io(opcode, supported);

@@ -14,6 +14,7 @@ mod log_pages;
 mod nvm;
 mod properties;
 mod queue_pair;
+mod reserve;
 mod status;
 
 pub use connect::{

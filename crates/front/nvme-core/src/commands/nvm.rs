@@ -12,11 +12,13 @@ use weir_nvme::command::{
     dataset_management_ranges,
 };
 use weir_nvme::opcode::NvmOpcode;
+use weir_nvme::reservation::ReservationReportCommand;
 use weir_nvme::sgl::Payload;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Sqe, Status};
 
 use super::queue_pair::{Env, QueuePair, Slot, SlotIndex, check_payload, status_of};
+use super::reserve::{self, Reserve, access_of};
 use super::status::of_ana_state;
 use crate::namespaces::Attached;
 use weir_front::{CommandKind, broken_by_volume};
@@ -92,6 +94,12 @@ pub(super) enum Work {
     Deallocating(View),
     Copy(CopyCommand),
     Copying(CopyProgress),
+    Reserve(Reserve),
+    ReservationReport {
+        /// Bytes that the host wants.
+        length: u32,
+        is_extended: bool,
+    },
 }
 
 /// How far a Copy has come.
@@ -118,17 +126,22 @@ impl Work {
             | Work::Compare { lba, blocks }
             | Work::FusedCompare { lba, blocks }
             | Work::FusedWrite { lba, blocks, .. } => Space::Volume { lba, blocks },
-            Work::Connect(_) | Work::Admin(_) | Work::DatasetManagement(_) | Work::Copy(_) => {
-                Space::Buffer
-            }
+            Work::Connect(_)
+            | Work::Admin(_)
+            | Work::DatasetManagement(_)
+            | Work::Copy(_)
+            | Work::Reserve(_) => Space::Buffer,
             _ => Space::None,
         }
     }
 
-    /// Tells whether it brings no data and the volume reads for it, so that it needs room before it begins.
+    /// Tells whether it brings no data and yields some, or has the volume read, so that it needs room before it begins.
     #[inline]
     pub(super) fn only_reads(&self) -> bool {
-        matches!(self, Work::Read { .. } | Work::Verify { .. })
+        matches!(
+            self,
+            Work::Read { .. } | Work::Verify { .. } | Work::ReservationReport { .. }
+        )
     }
 
     /// Bytes that a Copy has in flight beside its list: what it moves at a time. 0 for all others.
@@ -168,7 +181,7 @@ impl Work {
     }
 }
 
-fn refuse<T>(status: Status) -> Result<T, Status> {
+pub(super) fn refuse<T>(status: Status) -> Result<T, Status> {
     Err(status.with_do_not_retry())
 }
 
@@ -192,6 +205,9 @@ impl Slot {
             return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
         };
         if let Some(status) = of_ana_state(namespace.export.ana_state) {
+            return Err(status);
+        }
+        if let Some(status) = reserve::refusal(namespace, access_of(opcode), env.registrant) {
             return Err(status);
         }
         let target = Target { namespace, env };
@@ -276,11 +292,19 @@ impl Target<'_> {
                 return Ok((Work::DatasetManagement(management), length));
             }
             NvmCommand::Copy(copy) => return self.copy(copy, payload),
-            NvmCommand::WriteUncorrectable { .. }
-            | NvmCommand::ReservationRegister
-            | NvmCommand::ReservationReport
+            NvmCommand::ReservationRegister
             | NvmCommand::ReservationAcquire
-            | NvmCommand::ReservationRelease => return refuse(Status::INVALID_COMMAND_OPCODE),
+            | NvmCommand::ReservationRelease => {
+                reserve::check(self.namespace)?;
+                return Reserve::plan(sqe, payload);
+            }
+            NvmCommand::ReservationReport => {
+                reserve::check(self.namespace)?;
+                self.report(sqe, payload)?
+            }
+            NvmCommand::WriteUncorrectable { .. } => {
+                return refuse(Status::INVALID_COMMAND_OPCODE);
+            }
         };
         Ok((work, 0))
     }
@@ -336,6 +360,26 @@ impl Target<'_> {
         Ok((Work::Copy(copy), length))
     }
 
+    fn report(&self, sqe: &Sqe, payload: Payload) -> Result<Work, Status> {
+        let report = ReservationReportCommand::from_sqe(sqe);
+        // Hosts have identifiers of 128 bits here, as in all of Fabrics.
+        if !report.is_extended {
+            return refuse(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT);
+        }
+        if report.length() > u64::from(self.env.transfer_bytes_max) {
+            return refuse(Status::INVALID_FIELD_IN_COMMAND);
+        }
+        let length = report.length() as u32;
+        match payload {
+            Payload::Transport { length: buffer } if buffer >= length => {}
+            _ => return refuse(Status::DATA_SGL_LENGTH_INVALID),
+        }
+        Ok(Work::ReservationReport {
+            length,
+            is_extended: report.is_extended,
+        })
+    }
+
     fn writable(&self) -> Result<(), Status> {
         if self.namespace.is_read_only() {
             return refuse(Status::NAMESPACE_IS_WRITE_PROTECTED);
@@ -385,7 +429,7 @@ fn no_protection(protection_information: u8) -> Result<(), Status> {
 }
 
 /// The length of a list of ranges: hosts may send a longer buffer than the ranges need.
-fn list_length(payload: Payload, needed: u32) -> Result<u32, Status> {
+pub(super) fn list_length(payload: Payload, needed: u32) -> Result<u32, Status> {
     let length = payload.length();
     if length < needed || length > RANGE_LIST_BYTES_MAX.max(needed) {
         return refuse(Status::DATA_SGL_LENGTH_INVALID);
@@ -445,6 +489,11 @@ impl QueuePair {
                 return self.run_dataset_management(slot, management, env);
             }
             Work::Copy(copy) => return self.run_copy(slot, copy, env),
+            Work::Reserve(reserve) => return self.run_reserve(slot, reserve),
+            Work::ReservationReport {
+                length,
+                is_extended,
+            } => return self.run_report(slot, length, is_extended),
             ref other => unreachable!("{other:?} is not a command of an I/O queue"),
         };
         self.submit(slot, CommandKind::Other, operation);

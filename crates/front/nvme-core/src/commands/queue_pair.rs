@@ -6,9 +6,13 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
-use weir_front::{Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, Room, Run, Stage};
+use weir_front::{
+    Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, News, Reservations, Room, Run,
+    Stage,
+};
 use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::opcode::FABRICS_OPCODE;
@@ -16,10 +20,12 @@ use weir_nvme::sgl::{Payload, SglDescriptor};
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
 use weir_reactor::Instant;
+use weir_reservation::Registrant;
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{DEALLOCATES_MAX, Space, Work, data_of};
+use super::reserve;
 use super::status::{of_ana_state, of_volume_error};
 use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::Namespace;
@@ -48,6 +54,8 @@ pub struct Env<'a> {
     pub in_capsule_bytes: u32,
     /// In-capsule data that admin and Fabrics commands may bring, in bytes.
     pub admin_in_capsule_bytes: u32,
+    /// Who the host is to reservations; none before it is known.
+    pub registrant: Option<&'a Registrant>,
     /// Whether the host knows Command Retry Delay (ACRE of Host Behavior Support).
     pub retry_delay: bool,
     /// Where I/O of this queue is counted.
@@ -142,6 +150,26 @@ pub enum Effect {
         sqid: u16,
         /// That command.
         cid: u16,
+    },
+    /// Reservations are to change; the answer is [`QueuePair::answer_waiting`].
+    Reserve {
+        /// The command.
+        slot: SlotIndex,
+        /// The reservations of its volume.
+        reservations: Arc<Reservations>,
+        /// What it asks for.
+        operation: weir_reservation::Operation,
+    },
+    /// A report on reservations; the answer is [`QueuePair::answer_with_page`].
+    ReservationReport {
+        /// The command.
+        slot: SlotIndex,
+        /// The reservations of its volume.
+        reservations: Arc<Reservations>,
+        /// Bytes that the host wants.
+        length: u32,
+        /// EDS: with host identifiers of 128 bits.
+        is_extended: bool,
     },
     /// The controller's I/O queues are to end; [`Controller::queues_ended`] is told when they have.
     EndQueues,
@@ -624,7 +652,7 @@ impl QueuePair {
     fn take_room(&mut self, slot: SlotIndex, env: &Env<'_>) -> bool {
         let entry = &mut self.slots[usize::from(slot)];
         let bytes = match entry.work {
-            Work::Read { .. } => entry.buffer,
+            Work::Read { .. } | Work::ReservationReport { .. } => entry.buffer,
             _ => entry.verify_step_bytes(env),
         };
         let taken = self.room.take(u64::from(bytes));
@@ -1062,12 +1090,17 @@ impl QueuePair {
                 continue;
             }
             let now = env.namespaces.get(entry.sqe.nsid);
-            if let Some(status) = refusal_now(&entry.work, namespace, now) {
+            if let Some(status) = refusal_now(&entry.work, namespace, now, env.registrant) {
                 self.let_go_of(index as SlotIndex, status);
             }
         }
-        let revoked = self.revoke(env.namespaces);
-        for request in self.slots.withdraw(&revoked) {
+        let revoked = self.revoke(env.namespaces, env.registrant);
+        self.end_revoked(&revoked, env);
+    }
+
+    /// Takes back what volumes do not have yet of these slots, and has the rest end early.
+    fn end_revoked(&mut self, revoked: &[usize], env: &Env<'_>) {
+        for request in self.slots.withdraw(revoked) {
             let Request { token, operation } = request;
             let now = self.now();
             let entry = self.slot(token.slot as SlotIndex);
@@ -1082,11 +1115,69 @@ impl QueuePair {
                 env,
             );
         }
-        self.slots.end_early(&revoked);
+        self.slots.end_early(revoked);
+    }
+
+    /// Reservations changed. Commands that may not be done any more end as far as that can be had, and the change is answered when
+    /// the rest of them has ended.
+    pub fn rights_changed(&mut self, news: &Arc<News>, env: &Env<'_>) {
+        if env.registrant.is_some_and(|host| news.aborts(host)) {
+            self.abort_preempted(news, env);
+        }
+        self.let_go(env);
+        self.keep_news(news, env.namespaces, env.registrant);
+    }
+
+    /// Aborts all commands on a volume (Preempt and Abort).
+    fn abort_preempted(&mut self, news: &Arc<News>, env: &Env<'_>) {
+        let status = Status::ABORTED_PREEMPT_AND_ABORT.with_do_not_retry();
+        let mut running = Vec::new();
+        for index in 0..self.slots.len() {
+            let entry = &mut self.slots[index];
+            if !is_of(entry, news) {
+                continue;
+            }
+            match entry.phase {
+                Phase::Waiting => {}
+                Phase::Running => {
+                    entry.revoked.get_or_insert(status);
+                    running.push(index);
+                }
+                _ => self.let_go_of(index as SlotIndex, status),
+            }
+        }
+        for &slot in &running {
+            self.slots.revoke(slot);
+        }
+        self.end_revoked(&running, env);
+    }
+
+    /// Has the commands that run and may not, or were to be aborted, keep the news of that until they have ended.
+    pub fn keep_news(
+        &mut self,
+        news: &Arc<News>,
+        namespaces: &Namespaces,
+        registrant: Option<&Registrant>,
+    ) {
+        let aborts = registrant.is_some_and(|host| news.aborts(host));
+        for index in 0..self.slots.len() {
+            let entry = &self.slots[index];
+            let Some(namespace) = entry.at.attached.as_ref().filter(|_| is_of(entry, news)) else {
+                continue;
+            };
+            let now = namespaces.get(entry.sqe.nsid);
+            if aborts || refusal_now(&entry.work, namespace, now, registrant).is_some() {
+                self.slots.keep_news(index, news);
+            }
+        }
     }
 
     /// Marks the commands that run and would be refused now. Those that were not marked before.
-    pub fn revoke(&mut self, namespaces: &Namespaces) -> Vec<usize> {
+    pub fn revoke(
+        &mut self,
+        namespaces: &Namespaces,
+        registrant: Option<&Registrant>,
+    ) -> Vec<usize> {
         let mut revoked = Vec::new();
         for (index, entry) in self.slots.iter_mut().enumerate() {
             let Some(namespace) = &entry.at.attached else {
@@ -1094,7 +1185,7 @@ impl QueuePair {
             };
             let is_new = entry.phase == Phase::Running && entry.revoked.is_none();
             let now = namespaces.get(entry.sqe.nsid);
-            if is_new && let Some(status) = refusal_now(&entry.work, namespace, now) {
+            if is_new && let Some(status) = refusal_now(&entry.work, namespace, now, registrant) {
                 entry.revoked = Some(status);
                 revoked.push(index);
             }
@@ -1307,6 +1398,13 @@ impl QueuePair {
                 self.finish_with(slot, Status::SUCCESS, data, length as u32);
             }
             AdminOutcome::Wait => self.slots[usize::from(slot)].phase = Phase::Waiting,
+            AdminOutcome::Reserve(reservations, operation) => {
+                self.wait_for(slot, |slot| Effect::Reserve {
+                    slot,
+                    reservations,
+                    operation,
+                });
+            }
             AdminOutcome::Abort { sqid: 0, cid } => {
                 let aborted = self.abort(cid);
                 self.slots[usize::from(slot)].result = u64::from(!aborted);
@@ -1342,6 +1440,22 @@ impl QueuePair {
         );
         self.slots[usize::from(slot)].result = result;
         self.finish(slot, status);
+    }
+
+    /// Answers a command that waited for something outside, with data.
+    pub(super) fn answer_waiting_with(&mut self, slot: SlotIndex, data: Views, bytes: u32) {
+        assert_eq!(
+            self.slots[usize::from(slot)].phase,
+            Phase::Waiting,
+            "only a waiting command is answered from outside"
+        );
+        self.finish_with(slot, Status::SUCCESS, data, bytes);
+    }
+
+    /// Has a command wait for what is asked for outside.
+    pub(super) fn wait_for(&mut self, slot: SlotIndex, effect: impl FnOnce(SlotIndex) -> Effect) {
+        self.slots[usize::from(slot)].phase = Phase::Waiting;
+        self.effects.push_back(effect(slot));
     }
 
     /// Aborts the command with this CID where that can be done before it takes effect: whether it was.
@@ -1542,7 +1656,12 @@ impl QueuePair {
 }
 
 /// Why a command that was admitted on `before` would be refused as things are now; none: it would not.
-fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Option<Status> {
+fn refusal_now(
+    work: &Work,
+    before: &Attached,
+    now: Option<&Rc<Attached>>,
+    registrant: Option<&Registrant>,
+) -> Option<Status> {
     let there = now.filter(|now| Rc::ptr_eq(&now.queue, &before.queue));
     let Some(now) = there else {
         return Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
@@ -1550,6 +1669,13 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
     let protected = work.writes() && now.is_read_only();
     of_ana_state(now.export.ana_state)
         .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
+        .or_else(|| reserve::refusal(before, work.access(), registrant))
+}
+
+/// Tells whether a command is for the volume whose reservations changed.
+fn is_of(entry: &Slot, news: &News) -> bool {
+    let namespace = entry.at.attached.as_ref();
+    namespace.is_some_and(|namespace| news.is_of(namespace.export.reservations.as_ref()))
 }
 
 /// The work of a Fabrics command on a queue of this kind, and the bytes that it brings.

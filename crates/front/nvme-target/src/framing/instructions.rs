@@ -95,6 +95,7 @@ impl Pure {
         self.now = self.now + Duration::from_micros(10);
         self.queue.commands().set_now(self.now);
         let env = Env {
+            registrant: None,
             namespaces: &self.namespaces,
             pool: &self.pool,
             transfer_bytes_max: self.config.mdts_bytes,

@@ -261,6 +261,7 @@ impl Bench {
             up: Duration::from_secs(1),
         };
         let env = Env {
+            registrant: None,
             namespaces: &self.namespaces,
             pool: &self.pool,
             transfer_bytes_max: self.config.mdts_bytes,

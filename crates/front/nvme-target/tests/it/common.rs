@@ -32,6 +32,7 @@ use weir_volume::{Access, Guard, GuardConfig, MemVolume, NullVolume};
 
 pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.org.weir:test";
 pub(crate) const HOST: &str = "nqn.2024-01.org.weir:host";
+const HOST_ID: HostId = HostId([7; 16]);
 /// The host of the simulated world that the target runs on.
 pub(crate) const SERVER: usize = 0;
 /// The host of the simulated world that the initiator runs on.
@@ -567,7 +568,11 @@ pub(crate) fn enabled() -> Configuration {
 }
 
 pub(crate) fn connect_data(controller_id: u16, subsystem: &str) -> ConnectData {
-    ConnectData::new(HostId([7; 16]), controller_id, &nqn(subsystem), &nqn(HOST))
+    connect_data_of(HOST_ID, controller_id, subsystem)
+}
+
+fn connect_data_of(host: HostId, controller_id: u16, subsystem: &str) -> ConnectData {
+    ConnectData::new(host, controller_id, &nqn(subsystem), &nqn(HOST))
 }
 
 /// An admin queue of an enabled controller.
@@ -577,10 +582,21 @@ pub(crate) async fn admin_queue(
     subsystem: &str,
     options: HostOptions,
 ) -> (Queue, u16) {
+    admin_queue_of(reactor, address, HOST_ID, subsystem, options).await
+}
+
+/// As [`admin_queue`], of a host with this identifier.
+pub(crate) async fn admin_queue_of(
+    reactor: &Reactor,
+    address: SocketAddr,
+    host: HostId,
+    subsystem: &str,
+    options: HostOptions,
+) -> (Queue, u16) {
     let mut queue = Queue::open(reactor, address, options)
         .await
         .expect("a connection");
-    let data = connect_data(ConnectData::ANY_CONTROLLER, subsystem);
+    let data = connect_data_of(host, ConnectData::ANY_CONTROLLER, subsystem);
     let cqe = queue.connect_as(0, &data).await.expect("an answer");
     assert!(cqe.status.is_success(), "{:?}", cqe.status);
     let cqe_enabled = queue.set_configuration(enabled()).await;
@@ -601,10 +617,22 @@ pub(crate) async fn io_queue(
     qid: u16,
     options: HostOptions,
 ) -> Queue {
+    io_queue_of(reactor, address, HOST_ID, controller_id, qid, options).await
+}
+
+/// As [`io_queue`], of a host with this identifier.
+pub(crate) async fn io_queue_of(
+    reactor: &Reactor,
+    address: SocketAddr,
+    host: HostId,
+    controller_id: u16,
+    qid: u16,
+    options: HostOptions,
+) -> Queue {
     let mut queue = Queue::open(reactor, address, options)
         .await
         .expect("a connection");
-    let data = connect_data(controller_id, SUBSYSTEM);
+    let data = connect_data_of(host, controller_id, SUBSYSTEM);
     let cqe = queue.connect_as(qid, &data).await.expect("an answer");
     assert!(cqe.status.is_success(), "{:?}", cqe.status);
     queue

@@ -7,6 +7,7 @@ mod latency;
 mod limits;
 mod paths;
 mod peers;
+mod reservations;
 mod rights;
 mod serve;
 mod slow;

@@ -90,10 +90,7 @@ impl Step {
                 key,
                 persistence,
             },
-            5 | 6 => Operation::Reserve {
-                key: proved,
-                kind: kind.unwrap_or(ReservationType::ExclusiveAccessAllRegistrants),
-            },
+            5 | 6 => Operation::Reserve { key: proved, kind },
             7 => Operation::Release { key: proved, kind },
             8 => Operation::Clear { key: proved },
             9 | 10 => Operation::Preempt {
@@ -113,7 +110,10 @@ impl Step {
                 0 | 1 => Operation::ReserveUnit,
                 2 => Operation::ReleaseUnit,
                 _ if self.flag => Operation::LoseNexus,
-                _ => Operation::ResetUnit,
+                _ => match persistence {
+                    Some(is_persistent) => Operation::SetPersistence(is_persistent),
+                    None => Operation::ResetUnit,
+                },
             },
         }
     }
@@ -133,7 +133,7 @@ fn access(operation: &Operation) -> Option<Access> {
         Operation::Move { .. } => Access::Move,
         Operation::ReserveUnit => Access::ReserveUnit,
         Operation::ReleaseUnit => Access::ReleaseUnit,
-        Operation::LoseNexus | Operation::ResetUnit => return None,
+        Operation::LoseNexus | Operation::ResetUnit | Operation::SetPersistence(_) => return None,
     })
 }
 
@@ -232,6 +232,7 @@ fn check_operation(before: &Table, caller: &Registrant, operation: &Operation, c
             }
         }
         Operation::Reserve { kind, .. } => {
+            let kind = kind.expect("others are refused");
             assert_eq!(after.rights(), Rights::Held(kind));
             assert!(after.holds(caller));
         }

@@ -19,7 +19,10 @@ fn enroll(key: u64) -> Operation {
 /// A nexus and a host have registered, and the host holds the reservation.
 fn mixed() -> History {
     let kind = ReservationType::WriteExclusiveRegistrantsOnly;
-    let reserve = Operation::Reserve { key: 2, kind };
+    let reserve = Operation::Reserve {
+        key: 2,
+        kind: Some(kind),
+    };
     History::of(&[
         (&nexus(1), enroll(1)),
         (&host(3), enroll(2)),

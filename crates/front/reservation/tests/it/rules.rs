@@ -36,7 +36,10 @@ const fn persist(existing: u64, key: u64, persistence: bool) -> Operation {
 }
 
 const fn reserve(key: u64, kind: T) -> Operation {
-    Operation::Reserve { key, kind }
+    Operation::Reserve {
+        key,
+        kind: Some(kind),
+    }
 }
 
 const fn release(key: u64, kind: T) -> Operation {

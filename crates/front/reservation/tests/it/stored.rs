@@ -35,7 +35,7 @@ fn history() -> History {
     let key = 0xfedc_ba98_7654_3210;
     let reserve = Operation::Reserve {
         key,
-        kind: ReservationType::ExclusiveAccessRegistrantsOnly,
+        kind: Some(ReservationType::ExclusiveAccessRegistrantsOnly),
     };
     History::of(&[
         (&nexus(1), enroll(0xa1)),

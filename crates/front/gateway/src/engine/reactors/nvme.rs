@@ -297,6 +297,7 @@ fn namespace(
         },
         ana_group: namespace.ana_group,
         ana_state: AnaState::Optimized,
+        reservations: served.reservations.get(&namespace.volume).cloned(),
     })
 }
 

@@ -4,31 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use weir_front::{Hubs, Keeper, Kept, Reservations};
-use weir_reservation::StoredTable;
+use weir_front::{Hubs, Kept, Reservations};
 
 use super::Books;
 use crate::engine::ToKeep;
 use crate::name::VolumeName;
-use crate::state::State;
-
-/// Hands what is to be stored of a volume's reservations to the control plane.
-struct ForControl {
-    volume: VolumeName,
-    to_keep: mpsc::UnboundedSender<ToKeep>,
-}
-
-impl Keeper for ForControl {
-    fn keep(&self, table: Option<StoredTable>, kept: Kept) {
-        // Each volume has one operation at a time, so that the line is no longer than there are volumes. What nobody takes any more
-        // is not stored.
-        let _ = self.to_keep.send(ToKeep {
-            volume: self.volume.clone(),
-            table,
-            kept,
-        });
-    }
-}
+use crate::state::{State, Volume};
 
 /// Has reservations for each volume of `state`. A volume that was there before keeps its own.
 pub(super) fn take_over(
@@ -38,12 +19,17 @@ pub(super) fn take_over(
     to_keep: &mpsc::UnboundedSender<ToKeep>,
 ) {
     let mut before = std::mem::take(&mut books.reservations);
-    let of = |(name, volume): (&VolumeName, &crate::state::Volume)| {
-        let kept = before.remove(name);
-        let reservations = kept.unwrap_or_else(|| {
-            let keeper = ForControl {
-                volume: name.clone(),
-                to_keep: to_keep.clone(),
+    let of = |(name, volume): (&VolumeName, &Volume)| {
+        let reservations = before.remove(name).unwrap_or_else(|| {
+            let (volume_name, to_keep) = (name.clone(), to_keep.clone());
+            let keeper = move |table, kept: Kept| {
+                // Each volume has one operation at a time, so that the line is no longer than there are volumes. What nobody takes
+                // any more is not stored.
+                let _ = to_keep.send(ToKeep {
+                    volume: volume_name.clone(),
+                    table,
+                    kept,
+                });
             };
             Reservations::new(hubs, volume.reservations.clone(), keeper)
         });

@@ -157,11 +157,7 @@ fn operation_of(out: &ReserveOut, list: &[u8], scene: &Scene) -> Result<Operatio
             key: action_key,
             persistence,
         },
-        ReserveOutAction::Reserve => {
-            let kind = kind.ok_or(Refused::UnknownType);
-            let kind = kind.map_err(|refused| refused.sense().expect("it is no conflict"))?;
-            Operation::Reserve { key, kind }
-        }
+        ReserveOutAction::Reserve => Operation::Reserve { key, kind },
         ReserveOutAction::Release => Operation::Release { key, kind },
         ReserveOutAction::Clear => Operation::Clear { key },
         ReserveOutAction::Preempt | ReserveOutAction::PreemptAndAbort => Operation::Preempt {
