@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use weir_block::{Router, Volume};
 use weir_reactor::{Instant, Reactor, Remote};
+use weir_reservation::StoredTable;
 
 use crate::account::{Account, Turns};
 use crate::counters::Counter;
 use crate::parts::{Inbox, Parts};
-use crate::reservations::News;
+use crate::reservations::{Keeper, News, Reservations};
 use crate::volumes::VolumeQueue;
 
 /// How often it is told at most that commands wait for buffers.
@@ -262,8 +263,16 @@ impl Hubs {
         &self.0.parts
     }
 
-    pub(crate) fn shared_parts(&self) -> Arc<Parts<Hub>> {
-        Arc::clone(&self.0.parts)
+    /// The reservations of a volume, beginning with what was stored of them, for all front ends here.
+    #[must_use]
+    pub fn reservations(
+        &self,
+        stored: Option<StoredTable>,
+        keeper: impl Keeper,
+    ) -> Arc<Reservations> {
+        let parts = Arc::clone(&self.0.parts);
+        let tell = move |news| parts.tell_every(move |hub| hub.tell_fronts(&news));
+        Reservations::new(Box::new(tell), stored, keeper)
     }
 
     pub(crate) fn common(&self) -> Arc<Common> {

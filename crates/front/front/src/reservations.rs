@@ -15,9 +15,6 @@ use weir_reservation::{
     Access, Change, Notice, Operation, Refused, Registrant, StoredTable, Table,
 };
 
-use crate::hub::{Hub, Hubs};
-use crate::parts::Parts;
-
 /// Keeps the stored form of a volume's table.
 pub trait Keeper: Send + Sync + 'static {
     /// Stores `table` in place of the one before, durably; none: nothing is to be stored any more. Returns at once, and says
@@ -72,9 +69,13 @@ struct Line {
     is_busy: bool,
 }
 
-/// The reservations of one volume, for all front ends on the same hubs.
+/// Tells every connection of every front end.
+pub(crate) type Tell = Box<dyn Fn(Arc<News>) + Send + Sync>;
+
+/// The reservations of one volume, for all front ends on the same hubs ([`crate::Hubs::reservations`]).
 pub struct Reservations {
-    parts: Arc<Parts<Hub>>,
+    /// Tells every connection of every front end.
+    tell: Tell,
     keeper: Box<dyn Keeper>,
     table: ArcSwap<Table>,
     /// Nothing is reserved: every command is allowed.
@@ -83,12 +84,10 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// The reservations of a volume, beginning with what was stored of them.
-    #[must_use]
-    pub fn new(hubs: &Hubs, stored: Option<StoredTable>, keeper: impl Keeper) -> Arc<Self> {
+    pub(crate) fn new(tell: Tell, stored: Option<StoredTable>, keeper: impl Keeper) -> Arc<Self> {
         let table = stored.map(Table::from).unwrap_or_default();
         Arc::new(Reservations {
-            parts: hubs.shared_parts(),
+            tell,
             keeper: Box::new(keeper),
             is_free: AtomicBool::new(is_free(&table)),
             table: ArcSwap::from_pointee(table),
@@ -206,7 +205,7 @@ impl Reservations {
             change,
             answer: Mutex::new(Some(answer)),
         });
-        self.parts.tell_every(move |hub| hub.tell_fronts(&news));
+        (self.tell)(news);
         false
     }
 

@@ -13,7 +13,6 @@ use weir_reactor::SharedSection;
 use weir_reservation::Refused;
 
 use crate::config::IscsiConfig;
-use crate::tasks::task::SlotIndex;
 
 /// Who talks to whom: an I_T nexus (RFC 7143, section 4.4.3). All portals are of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,7 +46,7 @@ pub(crate) enum Message {
     ResetEnded { number: u32 },
     /// The reservations of a volume have answered the task of this slot.
     Reserved {
-        slot: SlotIndex,
+        slot: u16,
         uses: u16,
         result: Result<(), Refused>,
     },

@@ -60,7 +60,7 @@ impl Keeper for Shelf {
 /// Reservations that nothing is stored of.
 pub(crate) fn reservations(hubs: &Hubs) -> Option<Arc<Reservations>> {
     let keep_nothing = |_, kept: Kept| kept.tell(true);
-    Some(Reservations::new(hubs, None, keep_nothing))
+    Some(hubs.reservations(None, keep_nothing))
 }
 
 /// A front end with one logical unit over `volume`, whose reservations are kept on `shelf`.
@@ -71,7 +71,7 @@ async fn serve_reserved(
     shelf: &Shelf,
 ) -> (Iscsi, SocketAddr) {
     let mut lun = Lun::new(0, volume, [7; 16]);
-    lun.reservations = Some(Reservations::new(hubs, shelf.table(), shelf.clone()));
+    lun.reservations = Some(hubs.reservations(shelf.table(), shelf.clone()));
     let snapshot = served(|target| target.luns = vec![lun]);
     serve_on(world, hubs, IscsiConfig::default(), snapshot).await
 }

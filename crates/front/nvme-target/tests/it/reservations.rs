@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_front::{HubLimits, Hubs, Kept, Reservations};
+use weir_front::{HubLimits, Hubs, Kept};
 use weir_nvme::command::{
     AdminCommand, Blocks, CopyCommand, CopyRange, GetFeatures, GetLogPage, NvmCommand, SetFeatures,
 };
@@ -61,7 +61,7 @@ async fn serve_reserved(
     };
     let mut subsystem = Subsystem::new(nqn(SUBSYSTEM), "WEIR-TEST-1");
     let mut namespace = Namespace::new(1, volume, [1; 16]);
-    namespace.reservations = Some(Reservations::new(hubs, stored, keeper));
+    namespace.reservations = Some(hubs.reservations(stored, keeper));
     subsystem.namespaces.push(namespace);
     let target = Target::on(hubs, TargetConfig::default()).await;
     let target = target.expect("a target");

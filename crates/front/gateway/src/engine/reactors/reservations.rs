@@ -31,7 +31,7 @@ pub(super) fn take_over(
                     kept,
                 });
             };
-            Reservations::new(hubs, volume.reservations.clone(), keeper)
+            hubs.reservations(volume.reservations.clone(), keeper)
         });
         (name.clone(), reservations)
     };
