@@ -341,6 +341,12 @@ impl Framing {
             tasks.push(Answer::Reject { reason, header });
             return Ok(());
         }
+        if command.immediate && !tasks.takes_immediate() {
+            let reason = RejectReason::TooManyImmediateCommands;
+            let header = self.rejected_header();
+            tasks.push(Answer::Reject { reason, header });
+            return Ok(());
+        }
         let length = command.data_length;
         let all_here = length > 0 && self.is_whole(length, following);
         let next = tasks.command(command, all_here, arrival, scene)?;
@@ -418,9 +424,13 @@ impl Framing {
         self.began = None;
         if !good {
             self.damaged += 1;
-            let reason = RejectReason::DataDigestError;
-            let header = self.rejected_header();
-            tasks.push(Answer::Reject { reason, header });
+            // Data of a command is taken in whatever waits to be sent. One that reads no answers learns of the damage by the
+            // command's end.
+            if self.place == Place::Kept || !self.is_backlogged(tasks) {
+                let reason = RejectReason::DataDigestError;
+                let header = self.rejected_header();
+                tasks.push(Answer::Reject { reason, header });
+            }
         }
         match std::mem::replace(&mut self.place, Place::Nowhere) {
             Place::Nowhere => {}

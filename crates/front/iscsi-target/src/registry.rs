@@ -249,6 +249,12 @@ impl Registry {
         self.lock().tell_waiting();
     }
 
+    /// A connection that waited is gone.
+    pub(crate) fn forget_waiting(&self, connection: u64) {
+        let waits = |handle: &Handle<Message>| handle.id != connection;
+        self.lock().waiting.retain(waits);
+    }
+
     /// A session begins to end: what it wrote may take effect until [`Registry::ended`].
     fn ends(&self, shared: &Shared) {
         let mut state = self.lock();

@@ -496,6 +496,7 @@ impl Session for IscsiSession {
     fn act(&mut self) -> Result<(), End> {
         if let Stage::LoggingOut(itt) = self.stage
             && self.tasks.in_flight() == 0
+            && !self.tasks.has_functions()
         {
             let response = LogoutResponseCode::Closed;
             self.tasks.push(Answer::Logout { itt, response });
@@ -633,16 +634,20 @@ impl Session for IscsiSession {
             Stage::Granted(granted) | Stage::Moving(_, granted) => granted.shared.clone(),
             _ => self.scene.shared.clone(),
         };
+        let registry = &self.scene.line.shard.shared.own.registry;
         match shared {
             Some(shared) => {
-                let registry = &self.scene.line.shard.shared.own.registry;
                 let lost = Arc::new(LostSession::new(registry, &shared));
                 if !self.tasks.shut().is_empty() {
                     self.lost = Some(Arc::clone(&lost));
                 }
                 lost
             }
-            None => Arc::new(()),
+            None => {
+                let connection = self.scene.line.entry.handle.id;
+                registry.forget_waiting(connection);
+                Arc::new(())
+            }
         }
     }
 

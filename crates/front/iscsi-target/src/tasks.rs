@@ -146,6 +146,8 @@ pub(crate) struct Tasks {
     barred: VecDeque<SlotIndex>,
     /// Ordered tasks that have not ended.
     ordered: u32,
+    /// Immediate commands that have not ended.
+    immediate: usize,
     orders: u64,
     window: CommandWindow,
     /// Commands of the window that keep room for unsolicited data. One may have none: its room is in what each connection needs.
@@ -173,6 +175,7 @@ impl Tasks {
             waiting: VecDeque::new(),
             barred: VecDeque::new(),
             ordered: 0,
+            immediate: 0,
             orders: 0,
             window: CommandWindow::new(Serial(0), 0),
             reserved: 0,
@@ -324,6 +327,17 @@ impl Tasks {
         order
     }
 
+    /// Tells whether another immediate command has a slot, and room for the data that may come with it.
+    pub(crate) fn takes_immediate(&mut self) -> bool {
+        let bytes = u64::from(self.agreed.unsolicited());
+        if self.immediate == SPARE_SLOTS || bytes > 0 && !self.room.take(bytes) {
+            return false;
+        }
+        // As for one that the window admits: what comes is counted as it comes.
+        self.room.give_back(bytes);
+        true
+    }
+
     // ------------------------------------------------------------- commands come --
 
     /// Takes a command in. `all_here`: the data that comes with it has arrived.
@@ -346,7 +360,7 @@ impl Tasks {
             return Err(TaskError::Unsolicited);
         }
         let Some(slot) = self.free.pop() else {
-            // There are slots for all that the window admits: it is immediate.
+            // There are slots for all that the window admits. It came beyond that.
             self.refuse(command, Status::TaskSetFull);
             return Ok(Next::Skip);
         };
@@ -359,6 +373,8 @@ impl Tasks {
         task.lun = command.lun;
         task.number = device::lun_number(command.lun);
         task.attribute = command.attribute;
+        task.immediate = command.immediate;
+        self.immediate += usize::from(command.immediate);
         task.cdb = command.cdb;
         task.order = order;
         task.expected = expected;
@@ -811,6 +827,7 @@ impl Tasks {
         task.uses = task.uses.wrapping_add(1);
         task.at.clear();
         let was_ordered = task.attribute == TaskAttribute::Ordered;
+        self.immediate -= usize::from(task.immediate);
         self.free.push(slot);
         self.ordered -= u32::from(was_ordered);
         if !self.functions.is_empty() {
@@ -858,6 +875,11 @@ impl Tasks {
     }
 
     // ------------------------------------------------------------ they are ended --
+
+    /// Tells whether functions are under way.
+    pub(crate) fn has_functions(&self) -> bool {
+        !self.functions.is_empty()
+    }
 
     /// Tells whether another function may begin.
     pub(crate) fn may_begin_function(&self) -> bool {

@@ -127,6 +127,8 @@ pub(crate) struct Task {
     /// Its number. None: no number that a logical unit can have.
     pub(crate) number: Option<u16>,
     pub(crate) attribute: TaskAttribute,
+    /// It came beside the window.
+    pub(crate) immediate: bool,
     pub(crate) cdb: [u8; 16],
     /// Which command of the session it is.
     pub(crate) order: u64,
@@ -172,6 +174,7 @@ impl Default for Task {
             lun: 0,
             number: None,
             attribute: TaskAttribute::Simple,
+            immediate: false,
             cdb: [0; 16],
             order: 0,
             expected: 0,

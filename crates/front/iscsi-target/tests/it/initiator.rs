@@ -285,6 +285,18 @@ impl Initiator {
         let _ = self.stream.send(gather).await;
     }
 
+    /// The bytes of a PDU whose data has this digest, where data has one.
+    pub(crate) fn encode<H: Header>(&self, header: &H, data: &[u8], digest: Digest) -> Vec<u8> {
+        let mut bytes = [0; HEADER_SIZE_MAX];
+        let written = self.writer.header(&mut bytes, header);
+        let mut whole = bytes[..written].to_vec();
+        whole.extend_from_slice(data);
+        let mut trailer = [0; TRAILER_SIZE_MAX];
+        let written = self.writer.trailer(&mut trailer, data.len() as u32, digest);
+        whole.extend_from_slice(&trailer[..written]);
+        whole
+    }
+
     /// Sends bytes as they are.
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         let mut gather = Gather::new();
@@ -493,6 +505,11 @@ impl Initiator {
     /// Tells whether the window admits another command.
     pub(crate) fn may_begin(&self) -> bool {
         self.cmd_sn.0.wrapping_sub(self.max_cmd_sn.0) as i32 <= 0
+    }
+
+    /// The number of the next command, which an immediate one has too.
+    pub(crate) fn next_number(&self) -> Serial {
+        self.cmd_sn
     }
 
     pub(crate) fn next_numbers(&mut self) -> (Serial, Serial) {

@@ -41,7 +41,7 @@ fn slow(delay: &str) -> Lun {
     Lun::new(0, volume, [7; 16])
 }
 
-fn slowly(delay: &str) -> Snapshot {
+pub(crate) fn slowly(delay: &str) -> Snapshot {
     served(|target| target.luns = vec![slow(delay)])
 }
 
