@@ -18,8 +18,6 @@ pub struct AtVolume<E> {
     generation: u32,
     outstanding: u32,
     is_revoked: bool,
-    /// Changes of reservations that took its right, and that are answered after it.
-    news: Vec<Arc<News>>,
     /// What its requests go to.
     pub attached: Option<Rc<Attached<E>>>,
     /// How its time was spent.
@@ -32,7 +30,6 @@ impl<E> Default for AtVolume<E> {
             generation: 0,
             outstanding: 0,
             is_revoked: false,
-            news: Vec::new(),
             attached: None,
             course: Course::default(),
         }
@@ -57,9 +54,6 @@ impl<E> AtVolume<E> {
         self.generation = self.generation.wrapping_add(1);
         self.is_revoked = false;
         self.attached = None;
-        if !self.news.is_empty() {
-            self.news.clear();
-        }
     }
 
     /// Tells whether the right to it was [taken away](Commands::revoke).
@@ -110,6 +104,8 @@ pub struct Commands<T> {
     to_pump: Vec<Rc<VolumeQueue>>,
     /// There may be requests under way whose right was taken away.
     has_revoked: bool,
+    /// Changes of reservations that took the right of the command in a slot, and that are answered after its requests.
+    news: Vec<(usize, Arc<News>)>,
     /// Since the last send began.
     answered: Answered,
     /// In the send that is under way.
@@ -143,6 +139,7 @@ impl<T: Slot> Commands<T> {
             running: Rc::default(),
             to_pump: Vec::new(),
             has_revoked: false,
+            news: Vec::new(),
             answered: Answered::default(),
             leaving: Answered::default(),
             now: Instant::default(),
@@ -226,6 +223,7 @@ impl<T: Slot> Commands<T> {
     pub fn ended(&mut self, token: Token) -> usize {
         self.running.set(self.running.get() - 1);
         end_one(&mut self.slots, token);
+        self.let_go_of_news(token.slot as usize);
         token.slot as usize
     }
 
@@ -244,7 +242,23 @@ impl<T: Slot> Commands<T> {
         if queue.is_waiting() {
             pump_later(&mut self.to_pump, queue);
         }
+        self.let_go_of_news(token.slot as usize);
         token.slot as usize
+    }
+
+    /// A request of a command has ended; with the last one the command lets go of the news that it kept.
+    #[inline(always)]
+    fn let_go_of_news(&mut self, slot: usize) {
+        if !self.news.is_empty() {
+            self.let_go_of_some_news(slot);
+        }
+    }
+
+    #[cold]
+    fn let_go_of_some_news(&mut self, slot: usize) {
+        if self.slots[slot].at_volume().outstanding == 0 {
+            self.news.retain(|(keeper, _)| *keeper != slot);
+        }
     }
 
     /// A command has its answer, which is to be written before the next send: with so many bytes of data, which are in the
@@ -368,9 +382,6 @@ impl<T: Slot> Commands<T> {
         }
         at.course.spend(Stage::Volume, now);
         attached.queue.pump(now);
-        if at.outstanding == 0 {
-            at.news.clear();
-        }
         (at.outstanding == 0).then(|| (Rc::clone(attached), Run::of(&at.course)))
     }
 
@@ -392,12 +403,13 @@ impl<T: Slot> Commands<T> {
         self.slots[slot].at_volume_mut().is_revoked = true;
     }
 
-    /// Has a command keep the news of what took its right, until it has ended: nothing of it takes effect after that. One of
-    /// which no request is under way has none to keep.
+    /// Has a command keep the news of what took its right, until its requests have ended: nothing of it takes effect after that.
+    /// One of which no request is under way has none to keep.
     pub fn keep_news(&mut self, slot: usize, news: &Arc<News>) {
-        let at = self.slots[slot].at_volume_mut();
-        if at.outstanding > 0 && !at.news.iter().any(|other| Arc::ptr_eq(other, news)) {
-            at.news.push(Arc::clone(news));
+        let keeps =
+            |(keeper, kept): &(usize, Arc<News>)| *keeper == slot && Arc::ptr_eq(kept, news);
+        if self.slots[slot].at_volume().outstanding > 0 && !self.news.iter().any(keeps) {
+            self.news.push((slot, Arc::clone(news)));
         }
     }
 

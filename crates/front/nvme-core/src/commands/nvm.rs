@@ -48,7 +48,7 @@ pub(super) enum Space {
 }
 
 /// What a command is doing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     None,
     Connect(Connect),
@@ -90,9 +90,10 @@ pub(super) enum Work {
     },
     Flush,
     DatasetManagement(DatasetManagement),
-    /// The ranges whose deallocation has not begun.
-    Deallocating(View),
+    /// The slot has the ranges whose deallocation has not begun.
+    Deallocating,
     Copy(CopyCommand),
+    /// The slot has the source ranges.
     Copying(CopyProgress),
     Reserve(Reserve),
     ReservationReport {
@@ -103,9 +104,8 @@ pub(super) enum Work {
 }
 
 /// How far a Copy has come.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct CopyProgress {
-    ranges: View,
     count: u16,
     /// The range that is being copied.
     index: u16,
@@ -162,7 +162,7 @@ impl Work {
         match self {
             Work::Write { .. }
             | Work::WriteZeroes { .. }
-            | Work::Deallocating(_)
+            | Work::Deallocating
             | Work::Copy(_)
             | Work::Copying(_) => true,
             Work::DatasetManagement(management) => management.deallocate,
@@ -207,7 +207,7 @@ impl Slot {
         if let Some(status) = of_ana_state(namespace.export.ana_state) {
             return Err(status);
         }
-        if let Some(status) = reserve::refusal(namespace, access_of(opcode), env.registrant) {
+        if let Some(status) = reserve::refusal(namespace, || access_of(opcode), env.registrant) {
             return Err(status);
         }
         let target = Target { namespace, env };
@@ -543,7 +543,9 @@ impl QueuePair {
             return self.finish(slot, Status::SUCCESS);
         }
         let bytes = usize::from(management.ranges) * DatasetManagementRange::SIZE;
-        self.slot(slot).work = Work::Deallocating(list.slice(0..bytes));
+        let entry = self.slot(slot);
+        entry.work = Work::Deallocating;
+        entry.ranges = Some(list.slice(0..bytes));
         self.deallocate_next(slot, env);
     }
 
@@ -555,9 +557,7 @@ impl QueuePair {
             if entry.at.outstanding() > 0 && running >= DEALLOCATES_MAX {
                 return;
             }
-            let Work::Deallocating(ranges) = &mut entry.work else {
-                unreachable!("a deallocation in progress")
-            };
+            let ranges = entry.ranges.as_mut().expect("a deallocation in progress");
             let range = match (entry.status.is_success(), entry.revoked) {
                 (true, None) => next_range(ranges),
                 (true, Some(status)) => {
@@ -594,9 +594,10 @@ impl QueuePair {
             return self.finish(slot, status);
         }
         let shift = namespace.geometry.get().block_size.shift();
-        let step_bytes = self.slot(slot).work.copy_step_bytes(env);
-        self.slot(slot).work = Work::Copying(CopyProgress {
-            ranges: list,
+        let entry = self.slot(slot);
+        let step_bytes = entry.work.copy_step_bytes(env);
+        entry.ranges = Some(list);
+        entry.work = Work::Copying(CopyProgress {
             step_blocks_max: (step_bytes >> shift).max(1),
             count: copy.ranges,
             index: 0,
@@ -620,7 +621,7 @@ impl QueuePair {
         if let Some(status) = entry.revoked {
             return self.end_copy(slot, status);
         }
-        let range = progress.range();
+        let range = progress.range(entry.ranges.as_ref());
         progress.step = (range.blocks() - progress.done).min(progress.step_blocks_max);
         let operation = Operation::Read {
             lba: range.lba + u64::from(progress.done),
@@ -657,7 +658,7 @@ impl QueuePair {
                 return self.end_copy(slot, Status::INTERNAL_ERROR);
             }
             _ => {
-                progress.advance();
+                progress.advance(entry.ranges.as_ref());
                 return self.copy_step(slot);
             }
         };
@@ -731,7 +732,7 @@ impl QueuePair {
             self.request_failed(slot, error, completion.operation.kind(), env);
         }
         let entry = self.slot(slot);
-        if matches!(entry.work, Work::Copying(_) | Work::Deallocating(_)) {
+        if matches!(entry.work, Work::Copying(_) | Work::Deallocating) {
             return self.step_completed(slot, completion, env);
         }
         if entry.at.outstanding() > 0 {
@@ -895,17 +896,17 @@ pub(super) fn data_of(operation: Operation) -> Option<Views> {
 }
 
 impl CopyProgress {
-    fn range(&self) -> CopyRange {
-        copy_ranges(&self.ranges, self.count)
+    fn range(&self, ranges: Option<&View>) -> CopyRange {
+        copy_ranges(ranges.expect("a copy in progress"), self.count)
             .expect("the length was checked")
             .nth(usize::from(self.index))
             .expect("an index within the list")
     }
 
-    fn advance(&mut self) {
+    fn advance(&mut self, ranges: Option<&View>) {
         self.destination += u64::from(self.step);
         self.done += self.step;
-        if self.done == self.range().blocks() {
+        if self.done == self.range(ranges).blocks() {
             self.index += 1;
             self.done = 0;
         }

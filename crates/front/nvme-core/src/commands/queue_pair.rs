@@ -228,6 +228,8 @@ pub struct Slot {
     phase: Phase,
     sqe: Submitted,
     pub(super) work: Work,
+    /// Ranges of a command that has several, once it has begun.
+    pub(super) ranges: Option<View>,
     incoming: Incoming,
     /// Bytes that the host sends.
     pub(super) length: u32,
@@ -265,6 +267,7 @@ impl Slot {
             phase: Phase::Free,
             sqe: Submitted::default(),
             work: Work::None,
+            ranges: None,
             incoming: Incoming::None,
             length: 0,
             buffer: 0,
@@ -284,6 +287,9 @@ impl Slot {
         self.phase = Phase::Free;
         self.at.clear();
         self.work = Work::None;
+        if self.ranges.is_some() {
+            self.ranges = None;
+        }
         self.partner = None;
         self.reserve = false;
         self.incoming = Incoming::None;
@@ -1366,7 +1372,7 @@ impl QueuePair {
     fn run_admin(&mut self, slot: SlotIndex, env: &Env<'_>) {
         let data = self.take_data(slot);
         let entry = &self.slots[usize::from(slot)];
-        let (work, buffer) = (entry.work.clone(), entry.buffer);
+        let (work, buffer) = (entry.work, entry.buffer);
         let QueueKind::Admin(controller) = &mut self.kind else {
             unreachable!("admin commands are of an admin queue")
         };
@@ -1669,7 +1675,7 @@ fn refusal_now(
     let protected = work.writes() && now.is_read_only();
     of_ana_state(now.export.ana_state)
         .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
-        .or_else(|| reserve::refusal(before, work.access(), registrant))
+        .or_else(|| reserve::refusal(before, || work.access(), registrant))
 }
 
 /// Tells whether a command is for the volume whose reservations changed.

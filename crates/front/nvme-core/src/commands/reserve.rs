@@ -134,11 +134,11 @@ pub(super) fn access_of(opcode: NvmOpcode) -> Access {
 #[inline]
 pub(super) fn refusal(
     namespace: &Attached,
-    access: Access,
+    access: impl FnOnce() -> Access,
     registrant: Option<&Registrant>,
 ) -> Option<Status> {
     let reservations = namespace.export.reservations.as_ref()?;
-    let allows = |registrant| reservations.allows(registrant, access);
+    let allows = |registrant| reservations.allows(registrant, access());
     let is_allowed = registrant.is_none_or(allows);
     (!is_allowed).then(|| Status::RESERVATION_CONFLICT.with_do_not_retry())
 }
