@@ -892,7 +892,7 @@ impl<S: Session> Connection<S> {
                     self.ending = Some(Ending::Flushing(end));
                     return Poll::Pending;
                 }
-                if !matches!(end, End::Broken(_) | End::Disconnected) {
+                if !matches!(end, End::Broken(_) | End::Refused(_) | End::Disconnected) {
                     return Poll::Ready(Outcome::Ended(end));
                 }
                 stream.shutdown(Shutdown::Write);

@@ -29,6 +29,9 @@ pub enum End {
     /// The host broke a rule of the protocol. It is told so, and given time to read it.
     #[error("{0}")]
     Broken(Box<dyn std::error::Error>),
+    /// The host asked for what it is not to have. It is told so, and given time to read it.
+    #[error("{0}")]
+    Refused(Box<dyn std::error::Error>),
     /// The host said that it breaks the connection off.
     #[error("{0}")]
     BrokenOff(&'static str),

@@ -109,7 +109,7 @@ impl IscsiSession {
             LoginStep::Goes | LoginStep::Waits => Ok(()),
             LoginStep::Refused(error) => {
                 self.scene.line.shard.counters.refused.add(1);
-                Err(End::Broken(error))
+                Err(End::Refused(error))
             }
             LoginStep::Granted(granted) => {
                 self.granted(granted);

@@ -229,6 +229,8 @@ fn what_may_not_be_used_is_refused_with_its_status() {
         assert_eq!(counts(&iscsi, |counts| counts.refused), 4);
         drop(initiator);
         all_gone(&world, &iscsi).await;
+        // None of them broke a rule.
+        assert_eq!(counts(&iscsi, |counts| counts.terminated), 0);
     });
 }
 
