@@ -7,7 +7,7 @@ use weir_initiator::{Caller, EndReason, within};
 use weir_iscsi::pdu::Residual;
 use weir_scsi::cdb::{Command, ModeSense, PageControl, Reporting, opcode};
 use weir_scsi::lun::Lun;
-use weir_scsi::sense::{Sense, SenseKey, Status};
+use weir_scsi::sense::{AdditionalSense, Sense, SenseKey, Status};
 use weir_scsi::vpd::page;
 
 use crate::nexus::{Answer, Nexus};
@@ -155,21 +155,23 @@ impl Asking {
         }
     }
 
-    /// Asks as [`Asking::ask`] does; none where the unit does not have such a thing.
+    /// Asks as [`Asking::ask`] does; none where the unit does not have such a thing, or does not say so to those whom it is reserved
+    /// from.
     async fn ask_for(
         &self,
         command: &'static str,
         cdb: Command,
         receive: u32,
-    ) -> Result<Option<Vec<u8>>, CommandFailure> {
+    ) -> Result<Option<Vec<u8>>, ProfileError> {
         match self.ask(command, cdb, receive).await {
             Ok(data) => Ok(Some(data)),
-            Err(CommandFailure::Status { .. }) => Ok(None),
-            Err(failure) => Err(failure),
+            Err(CommandFailure::Status { status, sense, .. }) if is_no(status, sense) => Ok(None),
+            // What it has is not known as long as it does not answer: a unit that came and went would stay without all of it.
+            Err(failure) => Err(absent(self.lun, failure)),
         }
     }
 
-    async fn page(&self, supported: &[u8], code: u8) -> Result<Option<Vec<u8>>, CommandFailure> {
+    async fn page(&self, supported: &[u8], code: u8) -> Result<Option<Vec<u8>>, ProfileError> {
         if !lists_page(supported, code) {
             return Ok(None);
         }
@@ -177,7 +179,7 @@ impl Asking {
             .await
     }
 
-    async fn support(&self, code: u8) -> Result<Option<Vec<u8>>, CommandFailure> {
+    async fn support(&self, code: u8) -> Result<Option<Vec<u8>>, ProfileError> {
         let cdb = Command::ReportSupportedOperationCodes {
             reporting: Reporting::Opcode(code),
             timeouts: false,
@@ -304,6 +306,17 @@ pub(crate) enum ProfileError {
     /// It cannot be asked.
     #[error(transparent)]
     Command(#[from] CommandFailure),
+}
+
+/// Tells whether an answer says that what was asked for is not to be had, however often it is asked.
+fn is_no(status: Status, sense: Option<Sense>) -> bool {
+    match sense {
+        Some(sense) => {
+            sense.key == SenseKey::IllegalRequest
+                && sense.additional != AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED
+        }
+        None => status == Status::ReservationConflict,
+    }
 }
 
 /// A unit that refuses what every unit answers is not there.

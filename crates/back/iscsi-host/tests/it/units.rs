@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_block::{Volume, VolumeError, VolumeEvent};
 use weir_iscsi_host::{ChapOptions, ConnectError, Options, UnitError, discover};
@@ -124,22 +125,57 @@ fn a_unit_that_grows_or_goes_is_seen() {
         let grown = Arc::clone(&served.volume).resize(&reactor, 32_768, false);
         grown.await.expect("memory grows");
         while volume.geometry().blocks != 32_768 {
-            reactor.sleep(std::time::Duration::from_millis(100)).await;
+            reactor.sleep(Duration::from_millis(100)).await;
         }
         let mut client = Client::new(&volume, &reactor, 4);
         let data = pattern(4096, 5);
         client.write(32_760, &data, 512).await.expect("it is there");
         served.apply(|target| target.luns.clear()).await;
         while !events.seen().contains(&VolumeEvent::Lost) {
-            reactor.sleep(std::time::Duration::from_millis(100)).await;
+            reactor.sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(client.read(0, 1).await, Err(VolumeError::Lost));
         served.apply(|_| {}).await;
         while !events.seen().contains(&VolumeEvent::Restored) {
-            reactor.sleep(std::time::Duration::from_millis(100)).await;
+            reactor.sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(client.read(32_760, 8).await, Ok(data));
         assert!(events.seen().contains(&VolumeEvent::Resized));
+    });
+}
+
+#[test]
+fn a_unit_that_comes_and_goes_is_opened_as_what_it_is() {
+    simulated(Shape::default(), |reactor, served, _| async move {
+        let whole = open(&reactor, served.options()).await.geometry();
+        let comes_and_goes = {
+            let (reactor, served) = (reactor.clone(), served.clone());
+            async move {
+                for round in 0_u64.. {
+                    reactor
+                        .sleep(Duration::from_micros(round * 37 % 4000))
+                        .await;
+                    served.apply(|target| target.luns.clear()).await;
+                    reactor
+                        .sleep(Duration::from_micros(round * 53 % 2000))
+                        .await;
+                    served.apply(|_| {}).await;
+                }
+            }
+        };
+        let toggling = reactor.spawn(comes_and_goes);
+        let (mut opened, mut failed) = (0, 0);
+        while opened < 20 || failed < 20 {
+            match host(1).open(&reactor, served.options(), false).await {
+                Ok(volume) => {
+                    assert_eq!(volume.geometry(), whole);
+                    opened += 1;
+                }
+                Err(ConnectError::Unit(UnitError::Absent { lun: 0 })) => failed += 1,
+                Err(other) => panic!("it is there or not, and not {other}"),
+            }
+        }
+        drop(toggling);
     });
 }
 
@@ -152,7 +188,7 @@ fn another_unit_is_not_taken_for_the_same() {
         let luns = vec![Lun::new(0, other, [8; 16])];
         served.apply(|target| target.luns = luns).await;
         while !events.seen().contains(&VolumeEvent::Lost) {
-            reactor.sleep(std::time::Duration::from_millis(100)).await;
+            reactor.sleep(Duration::from_millis(100)).await;
         }
         let mut client = Client::new(&volume, &reactor, 4);
         assert_eq!(client.read(0, 1).await, Err(VolumeError::Lost));
@@ -299,7 +335,7 @@ fn leaving_logs_out() {
         drop(client);
         host.close_all().await;
         while served.iscsi.stats().sessions > 0 {
-            reactor.sleep(std::time::Duration::from_millis(10)).await;
+            reactor.sleep(Duration::from_millis(10)).await;
         }
     });
 }
