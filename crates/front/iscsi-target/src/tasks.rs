@@ -120,8 +120,10 @@ pub(crate) enum Extent {
 /// Why an initiator may not have a task done any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// It does not see the logical unit any more, or may not write there.
+    /// It does not see the logical unit any more.
     Gone,
+    /// It may not write there any more.
+    ReadOnly,
     /// Reservations were taken.
     Reserved,
 }
@@ -130,6 +132,7 @@ impl From<Loss> for Outcome {
     fn from(loss: Loss) -> Self {
         match loss {
             Loss::Gone => Outcome::check(device::NO_SUCH_LUN),
+            Loss::ReadOnly => Outcome::check(Sense::write_protected()),
             Loss::Reserved => Outcome::conflict(),
         }
     }
@@ -1301,13 +1304,10 @@ impl Task {
         let attached = self.at.attached.as_ref()?;
         let loss = |before: &AttachedLun, modifies: bool, access: Access| {
             let now = scene.lun(before.export.number);
-            let is_there = now.is_some_and(|now| {
-                let is_same = Rc::ptr_eq(&now.queue, &before.queue);
-                is_same && (!modifies || !now.is_read_only())
-            });
-            match is_there {
-                false => Some(Loss::Gone),
-                true => (!scene.allows(before, access)).then_some(Loss::Reserved),
+            match now.filter(|now| Rc::ptr_eq(&now.queue, &before.queue)) {
+                None => Some(Loss::Gone),
+                Some(now) if modifies && now.is_read_only() => Some(Loss::ReadOnly),
+                Some(_) => (!scene.allows(before, access)).then_some(Loss::Reserved),
             }
         };
         match &self.work {

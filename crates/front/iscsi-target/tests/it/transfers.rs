@@ -331,6 +331,28 @@ fn a_logical_unit_that_goes_takes_its_commands_with_it() {
     });
 }
 
+#[test]
+fn a_logical_unit_that_may_only_be_read_any_more_ends_writes_as_such() {
+    everywhere(|world| async move {
+        let volume = slow("20ms").volume;
+        let serves = |read_only| {
+            let mut lun = Lun::new(0, Arc::clone(&volume), [7; 16]);
+            lun.read_only = read_only;
+            served(|target| target.luns = vec![lun])
+        };
+        let (iscsi, address) = serve(&world, IscsiConfig::default(), serves(false)).await;
+        let mut initiator = Initiator::login(&world, address).await;
+        let data = Arc::new(pattern(2 * BLOCK, 11));
+        let waiting = initiator.begin_command(&write(0, &data)).await;
+        let (pdu, _) = initiator.receive().await.expect("an R2T");
+        assert!(matches!(pdu, Pdu::R2t(_)));
+        iscsi.apply(serves(true)).await.expect("it serves");
+        world.reactor.sleep(Duration::from_millis(1)).await;
+        let ended = initiator.finish(waiting, &data).await;
+        assert_eq!(ended.sense().additional, AdditionalSense::WRITE_PROTECTED);
+    });
+}
+
 /// As Linux does after a new login: it keeps the window of the one before.
 #[test]
 fn commands_that_come_in_order_are_taken_in_beyond_the_window() {
