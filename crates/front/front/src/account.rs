@@ -38,9 +38,9 @@ impl Account {
         self.used.get() >= self.limit
     }
 
-    /// Tells whether half of it is taken. What is only kept for commands that may come stops there, so that those that came find room.
+    /// Tells whether half of it is taken.
     #[inline]
-    pub fn is_half_full(&self) -> bool {
+    fn is_half_full(&self) -> bool {
         self.used.get() >= self.limit / 2
     }
 
@@ -88,6 +88,8 @@ pub struct Room {
     account: Rc<Account>,
     bytes: u64,
     bytes_max: u64,
+    /// Those of `bytes` that are for commands that may come.
+    set_aside: u64,
     /// Bytes that a command may have when it is alone, though there is no room.
     bytes_alone: u32,
     may_take_buffers: bool,
@@ -98,13 +100,14 @@ pub struct Room {
 
 impl Room {
     /// Creates a room of at most `bytes_max` bytes within `account`. A connection with nothing in flight may take up to `bytes_alone`
-    /// bytes even when the account is full, so that it always makes progress.
+    /// bytes even when the account is full, and whatever is set aside, so that it always makes progress.
     #[must_use]
     pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Self {
         Room {
             account: Rc::clone(account),
             bytes: 0,
             bytes_max,
+            set_aside: 0,
             bytes_alone,
             may_take_buffers: true,
             may_take_bytes: true,
@@ -122,12 +125,13 @@ impl Room {
     /// Takes bytes for a command, where there is room.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> bool {
-        if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
+        let is_alone = self.bytes == self.set_aside;
+        if !is_alone && self.bytes + bytes > self.bytes_max {
             self.lack = Lack::Own;
             return false;
         }
         if !(self.may_take_bytes && self.account.take(bytes)) {
-            if self.bytes > 0 || bytes > u64::from(self.bytes_alone) {
+            if !is_alone || bytes > u64::from(self.bytes_alone) {
                 self.lack = Lack::Account;
                 return false;
             }
@@ -143,10 +147,35 @@ impl Room {
         self.account.add(bytes);
     }
 
+    /// Sets bytes aside for a command that may come, where there is room. It stops where half of the account is taken, so that those
+    /// that came find room.
+    #[must_use]
+    pub fn set_aside(&mut self, bytes: u64) -> bool {
+        let has_room = self.bytes + bytes <= self.bytes_max
+            && self.may_take_bytes
+            && !self.account.is_half_full()
+            && self.account.take(bytes);
+        if has_room {
+            self.bytes += bytes;
+            self.set_aside += bytes;
+        }
+        has_room
+    }
+
+    /// The command came, or will not: what was set aside for it is free.
+    pub fn free(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.set_aside, "what is free was set aside");
+        self.set_aside = self.set_aside.saturating_sub(bytes);
+        self.give_back(bytes);
+    }
+
     /// Gives back what was taken.
     #[inline]
     pub fn give_back(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.bytes, "what is given back was taken");
+        debug_assert!(
+            bytes <= self.bytes - self.set_aside,
+            "what is given back was taken"
+        );
         self.bytes = self.bytes.saturating_sub(bytes);
         self.account.give_back(bytes);
     }
@@ -317,6 +346,23 @@ mod tests {
         account.give_back(150);
         account.add(120);
         assert_eq!(account.used(), 120);
+    }
+
+    #[test]
+    fn what_is_set_aside_holds_nothing_up() {
+        let account = Account::new(300);
+        let mut room = Room::new(&account, 100, 100);
+        assert!(room.set_aside(40) && room.set_aside(40) && !room.set_aside(40));
+        assert!(room.take(100), "alone");
+        assert!(!room.take(1));
+        assert!(!room.set_aside(1), "half of the account is taken");
+        room.free(40);
+        room.give_back(100);
+        assert_eq!(account.used(), 40);
+        account.add(260);
+        assert!(room.take(100), "alone, in a full account");
+        drop(room);
+        assert_eq!(account.used(), 260);
     }
 
     #[test]

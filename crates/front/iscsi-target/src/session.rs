@@ -523,8 +523,7 @@ impl Session for IscsiSession {
             _ => {}
         }
         if !self.tasks.answers().is_empty() {
-            let half_full = self.scene.line.shard.hub.account.is_half_full();
-            self.tasks.open_window(half_full);
+            self.tasks.open_window();
             self.framing.write(&mut self.tasks, self.scene.pool(), out);
         }
     }

@@ -288,7 +288,7 @@ impl Tasks {
 
     /// Opens the window as far as there are slots and room, but no further than twice what the initiator has under way, so that idle
     /// sessions keep little.
-    pub(crate) fn open_window(&mut self, half_full: bool) {
+    pub(crate) fn open_window(&mut self) {
         let free = self.free.len().saturating_sub(SPARE_SLOTS) as u32;
         let used = WINDOW_MIN + 2 * self.in_flight();
         let wanted = free.min(used).min(self.commands_max);
@@ -296,7 +296,7 @@ impl Tasks {
         let mut open = self.window.size();
         while open < wanted {
             if open > self.reserved {
-                if bytes > 0 && (half_full || !self.room.take(bytes)) {
+                if bytes > 0 && !self.room.set_aside(bytes) {
                     break;
                 }
                 self.reserved += 1;
@@ -312,19 +312,19 @@ impl Tasks {
     /// So the next number is taken in beyond the window too, as long as there is room for it.
     pub(crate) fn arrives(&mut self, number: Serial) -> CommandOrder {
         let mut order = self.window.order(number);
-        if order == CommandOrder::Outside && number == self.window.expected() {
-            let bytes = u64::from(self.agreed.unsolicited());
-            if self.free.len() > SPARE_SLOTS && (bytes == 0 || self.room.take(bytes)) {
-                self.reserved += 1;
-                self.window.open(1);
-                order = CommandOrder::Next;
-            }
+        if order == CommandOrder::Outside
+            && number == self.window.expected()
+            && self.free.len() > SPARE_SLOTS
+            && self.has_room_for_one()
+        {
+            self.window.open(1);
+            order = CommandOrder::Next;
         }
         if order == CommandOrder::Next {
             self.window.advance();
             if self.reserved > 0 {
                 self.reserved -= 1;
-                self.room.give_back(self.agreed.unsolicited().into());
+                self.room.free(self.agreed.unsolicited().into());
             }
         }
         order
@@ -332,12 +332,18 @@ impl Tasks {
 
     /// Tells whether another immediate command has a slot, and room for the data that may come with it.
     pub(crate) fn takes_immediate(&mut self) -> bool {
+        self.immediate < SPARE_SLOTS && self.has_room_for_one()
+    }
+
+    /// Tells whether there is room for what comes unasked with a command, which is counted as it comes.
+    fn has_room_for_one(&mut self) -> bool {
         let bytes = u64::from(self.agreed.unsolicited());
-        if self.immediate == SPARE_SLOTS || bytes > 0 && !self.room.take(bytes) {
-            return false;
+        if bytes > 0 {
+            if !self.room.take(bytes) {
+                return false;
+            }
+            self.room.give_back(bytes);
         }
-        // As for one that the window admits: what comes is counted as it comes.
-        self.room.give_back(bytes);
         true
     }
 

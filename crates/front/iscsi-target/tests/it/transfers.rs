@@ -310,6 +310,24 @@ fn commands_beyond_the_memory_that_there_is_wait_and_all_are_done() {
 }
 
 #[test]
+fn a_command_as_long_as_all_that_may_be_in_flight_is_done_beside_an_open_window() {
+    everywhere(|world| async move {
+        let config = IscsiConfig {
+            bytes_in_flight_per_session: 64 << 10,
+            transfer_bytes_max: 64 << 10,
+            first_burst_bytes: 4096,
+            ..IscsiConfig::default()
+        };
+        let (_iscsi, address) = serve(&world, config, slowly("1ms")).await;
+        let mut initiator = Initiator::login(&world, address).await;
+        let most = (64 << 10) / BLOCK as u32;
+        for blocks in [1, most, 1, most] {
+            initiator.run(&read(0, blocks)).await.good();
+        }
+    });
+}
+
+#[test]
 fn a_logical_unit_that_goes_takes_its_commands_with_it() {
     everywhere(|world| async move {
         let (iscsi, address) = serve(&world, IscsiConfig::default(), slowly("20ms")).await;
