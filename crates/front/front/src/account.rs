@@ -88,7 +88,7 @@ pub struct Room {
     account: Rc<Account>,
     bytes: u64,
     bytes_max: u64,
-    /// Those of `bytes` that are for commands that may come.
+    /// Those of `bytes` that no command works with: it may come, or it came and lacks room for the rest of its data.
     set_aside: u64,
     /// Bytes that a command may have when it is alone, though there is no room.
     bytes_alone: u32,
@@ -99,8 +99,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Creates a room of at most `bytes_max` bytes within `account`. A connection with nothing in flight may take up to `bytes_alone`
-    /// bytes even when the account is full, and whatever is set aside, so that it always makes progress.
+    /// Creates a room of at most `bytes_max` bytes within `account`. A connection with nothing in flight beside what is set aside may take
+    /// up to `bytes_alone` bytes even when the account is full, so that it always makes progress.
     #[must_use]
     pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Self {
         Room {
@@ -125,13 +125,12 @@ impl Room {
     /// Takes bytes for a command, where there is room.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> bool {
-        let is_alone = self.bytes == self.set_aside;
-        if !is_alone && self.bytes + bytes > self.bytes_max {
+        if self.bytes + bytes > self.bytes_max && !self.is_alone() {
             self.lack = Lack::Own;
             return false;
         }
         if !(self.may_take_bytes && self.account.take(bytes)) {
-            if !is_alone || bytes > u64::from(self.bytes_alone) {
+            if !self.is_alone() || bytes > u64::from(self.bytes_alone) {
                 self.lack = Lack::Account;
                 return false;
             }
@@ -139,6 +138,12 @@ impl Room {
         }
         self.bytes += bytes;
         true
+    }
+
+    /// Tells whether a command that takes room now is the only one that works with any.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.bytes == self.set_aside
     }
 
     /// Takes bytes that are there already, room or not.
@@ -162,10 +167,21 @@ impl Room {
         has_room
     }
 
+    /// Sets aside bytes that are there already, room or not, of a command that may lack room for more.
+    pub fn add_aside(&mut self, bytes: u64) {
+        self.add(bytes);
+        self.set_aside += bytes;
+    }
+
+    /// What was set aside is as if it had been taken: its command lacks nothing any more, or ends.
+    pub fn use_aside(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.set_aside, "what is used was set aside");
+        self.set_aside = self.set_aside.saturating_sub(bytes);
+    }
+
     /// The command came, or will not: what was set aside for it is free.
     pub fn free(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.set_aside, "what is free was set aside");
-        self.set_aside = self.set_aside.saturating_sub(bytes);
+        self.use_aside(bytes);
         self.give_back(bytes);
     }
 
@@ -359,6 +375,11 @@ mod tests {
         room.free(40);
         room.give_back(100);
         assert_eq!(account.used(), 40);
+        room.add_aside(60);
+        assert!(room.take(40), "alone");
+        room.use_aside(60);
+        assert!(!room.take(1));
+        room.give_back(100);
         account.add(260);
         assert!(room.take(100), "alone, in a full account");
         drop(room);

@@ -471,7 +471,8 @@ impl Tasks {
             false => comes,
         };
         task.held += keeps;
-        self.room.add(keeps.into());
+        task.aside += keeps;
+        self.room.add_aside(keeps.into());
         let landing = match is_planned && keeps == task.wanted {
             true => task.landing(),
             false => None,
@@ -703,6 +704,7 @@ impl Tasks {
                 return false;
             }
             task.held += bytes;
+            task.use_aside(room);
             task.phase = Phase::Running;
             task.at.course.spend(Stage::WireIn, now);
             device::run(self, slot, scene);
@@ -712,6 +714,7 @@ impl Tasks {
         if more > 0 && !find_place(task, more, room, scene.pool()) {
             return false;
         }
+        task.use_aside(room);
         task.phase = Phase::Filling;
         task.at.course.spend(Stage::Queue, now);
         task.asked = task.received;
@@ -801,6 +804,7 @@ impl Tasks {
         let mut outcome = task.outcome.take().expect("it has its outcome");
         let residual = task.residual(&mut outcome);
         let keeps = outcome.data_bytes;
+        task.use_aside(&mut self.room);
         let held = std::mem::replace(&mut task.held, 0);
         task.incoming = Incoming::Nowhere;
         if held >= keeps {
@@ -826,6 +830,7 @@ impl Tasks {
     #[inline]
     fn release(&mut self, slot: SlotIndex, scene: &Scene) {
         let task = &mut self.slots[usize::from(slot)];
+        task.use_aside(&mut self.room);
         self.room.give_back(task.held.into());
         task.held = 0;
         task.incoming = Incoming::Nowhere;
@@ -1257,6 +1262,12 @@ impl Task {
     fn landing(&self) -> Option<Landing> {
         let (lba, blocks) = self.work.blocks_written()?;
         Some(self.at.queue().landing(lba, blocks))
+    }
+
+    /// It has room for all that it needs, or ends.
+    #[inline]
+    fn use_aside(&mut self, room: &mut Room) {
+        room.use_aside(std::mem::take(&mut self.aside).into());
     }
 
     /// Takes out the data that it brought.

@@ -159,6 +159,8 @@ pub(crate) struct Task {
     pub(crate) sequence_end: u32,
     /// Bytes that it has in the session's room.
     pub(crate) held: u32,
+    /// Those of them that are set aside there, until it has room for all.
+    pub(crate) aside: u32,
     /// What it is answered when all that comes unasked is here.
     pub(crate) outcome: Option<Outcome>,
     /// How often the slot was used before.
@@ -193,6 +195,7 @@ impl Default for Task {
             outstanding: 0,
             sequence_end: 0,
             held: 0,
+            aside: 0,
             outcome: None,
             uses: 0,
         }

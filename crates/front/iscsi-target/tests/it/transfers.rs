@@ -328,6 +328,33 @@ fn a_command_as_long_as_all_that_may_be_in_flight_is_done_beside_an_open_window(
 }
 
 #[test]
+fn commands_whose_first_data_fills_the_memory_are_done_one_after_another() {
+    everywhere(|world| async move {
+        let config = IscsiConfig {
+            bytes_in_flight_per_session: 64 << 10,
+            transfer_bytes_max: 64 << 10,
+            first_burst_bytes: 16 << 10,
+            ..IscsiConfig::default()
+        };
+        let (_iscsi, address) = serve(&world, config, slowly("1ms")).await;
+        let mut initiator = Initiator::login(&world, address).await;
+        initiator.run(&read(0, 1)).await.good();
+        let data = Arc::new(pattern(64 << 10, 12));
+        // They come while it has all the memory.
+        let mut begun = vec![initiator.begin_command(&read(0, 16)).await];
+        while initiator.may_begin() {
+            let mut command = write(16 * begun.len() as u64, &data);
+            command.immediate = 16 << 10;
+            begun.push(initiator.begin_command(&command).await);
+        }
+        assert!(begun.len() > 2, "the window is open");
+        for itt in begun {
+            initiator.finish(itt, &data).await.good();
+        }
+    });
+}
+
+#[test]
 fn a_logical_unit_that_goes_takes_its_commands_with_it() {
     everywhere(|world| async move {
         let (iscsi, address) = serve(&world, IscsiConfig::default(), slowly("20ms")).await;
