@@ -87,8 +87,8 @@ struct State {
     /// Sessions on each reactor.
     load: Vec<u32>,
     last_tsih: u16,
-    /// Sessions that are gone but for requests that volumes have not ended, by initiator.
-    draining: HashMap<Name, u32>,
+    /// Sessions that are gone but for requests that volumes have not ended.
+    draining: HashMap<Nexus, u32>,
     /// Connections whose login waits until it is known what sessions of the same initiator have left, or until that has ended.
     waiting: Vec<Handle<Message>>,
 }
@@ -99,6 +99,15 @@ impl State {
             // It may have ended meanwhile.
             let _ = handle.tell(Message::Retry);
         }
+    }
+
+    /// Sessions of an initiator that are gone but for such requests.
+    fn draining_of(&self, initiator: &Name) -> u32 {
+        let own = self
+            .draining
+            .iter()
+            .filter(|(nexus, _)| nexus.initiator == *initiator);
+        own.map(|(_, sessions)| sessions).sum()
     }
 
     /// A number that no session has. None: they are all taken.
@@ -133,7 +142,8 @@ impl State {
 pub(crate) enum Grant {
     /// The session is there.
     Granted(Arc<Shared>),
-    /// What sessions of the initiator have left is not known yet: [`Message::Retry`] comes when it is to be tried again.
+    /// What sessions of the initiator have left is not known yet, or one of the same nexus has not ended: [`Message::Retry`] comes when
+    /// it is to be tried again.
     Wait,
     /// There are as many sessions as there may be; which bound that is.
     Full(&'static str),
@@ -183,7 +193,8 @@ impl Registry {
         }
     }
 
-    /// Enters a session. One of the same nexus is ended first (session reinstatement, RFC 7143, section 6.3.5).
+    /// Enters a session. One of the same nexus is ended first, with all its tasks (session reinstatement, RFC 7143, section 6.3.5): the
+    /// initiator takes it that nothing of them takes effect any more.
     pub(crate) fn enter(
         &self,
         nexus: &Nexus,
@@ -191,7 +202,7 @@ impl Registry {
         config: &IscsiConfig,
     ) -> Grant {
         let mut state = self.lock();
-        let mut is_ending = false;
+        let mut is_ending = state.draining.contains_key(nexus);
         for session in state.sessions.values() {
             if session.shared.nexus == *nexus && !session.is_ending {
                 let _ = session.handle.tell(Message::Reinstated);
@@ -199,9 +210,9 @@ impl Registry {
             }
             is_ending |= session.is_ending && session.shared.nexus.initiator == nexus.initiator;
         }
-        let draining = state.draining.get(&nexus.initiator).copied();
         // One that is lost again and again does not leave more behind than it may have.
-        if is_ending || draining.unwrap_or_default() >= config.sessions_per_initiator_max {
+        let draining = state.draining_of(&nexus.initiator);
+        if is_ending || draining >= config.sessions_per_initiator_max {
             state.waiting.push(handle.clone());
             return Grant::Wait;
         }
@@ -260,8 +271,7 @@ impl Registry {
         let mut state = self.lock();
         let session = state.sessions.get_mut(&shared.tsih.0);
         session.expect("it was entered").is_ending = true;
-        let initiator = shared.nexus.initiator.clone();
-        *state.draining.entry(initiator).or_default() += 1;
+        *state.draining.entry(shared.nexus.clone()).or_default() += 1;
     }
 
     /// Every queue of every volume knows what a session that ended may have left there.
@@ -275,11 +285,11 @@ impl Registry {
     /// Nothing that a session wrote can take effect any more.
     pub(crate) fn ended(&self, shared: &Shared) {
         let mut state = self.lock();
-        let initiator = &shared.nexus.initiator;
-        let left = state.draining.get_mut(initiator).expect("it is draining");
+        let nexus = &shared.nexus;
+        let left = state.draining.get_mut(nexus).expect("it is draining");
         *left -= 1;
         if *left == 0 {
-            state.draining.remove(initiator);
+            state.draining.remove(nexus);
         }
         state.tell_waiting();
     }

@@ -8,11 +8,14 @@ use weir_iscsi::serial::Serial;
 use weir_iscsi_target::{IscsiConfig, Lun, Snapshot};
 use weir_scsi::lun::Lun as Address;
 use weir_scsi::sense::AdditionalSense;
+use weir_testing::harness::Client;
+use weir_testing::late::Late;
 use weir_testing::world::{World, everywhere, simulated};
 use weir_volume::{Access, Guard, GuardConfig, NullVolume};
 
 use crate::initiator::{
-    BLOCK, Command, Initiator, pattern, read, serve, served, settings, settings_with_digests, write,
+    BLOCK, Command, Initiator, memory, pattern, read, serve, served, settings,
+    settings_with_digests, write,
 };
 
 /// Blocks of which the largest transfer is.
@@ -373,6 +376,36 @@ fn a_logical_unit_that_goes_takes_its_commands_with_it() {
         assert_eq!(ended.sense().additional, absent);
         let sense = initiator.run(&read(0, 1)).await.sense();
         assert_eq!(sense.additional, absent);
+    });
+}
+
+#[test]
+fn a_session_is_made_again_once_nothing_of_the_old_one_takes_effect_any_more() {
+    simulated(|world| async move {
+        let below = memory();
+        let late = Late::over(Arc::clone(&below), Duration::from_millis(80));
+        let volume = Guard::new(late, GuardConfig::default()).expect("a guard");
+        let units = served(|target| target.luns = vec![Lun::new(0, volume, [7; 16])]);
+        let (_iscsi, address) = serve(&world, IscsiConfig::default(), units).await;
+        let behind = Client::open(&below, &world.reactor, 1);
+        for round in 1..20 {
+            let mut initiator = Initiator::login(&world, address).await;
+            let at_first = behind.read(0, 1).await.expect("it is memory");
+            let data = Arc::new(pattern(BLOCK, round));
+            let mut begun = write(0, &data);
+            begun.immediate = data.len();
+            initiator.begin_command(&begun).await;
+            // It comes, and is not carried out yet most often.
+            world.reactor.sleep(Duration::from_millis(10)).await;
+            drop(initiator);
+            let again = Initiator::login(&world, address).await;
+            let then = behind.read(0, 1).await.expect("it is memory");
+            world.reactor.sleep(Duration::from_millis(200)).await;
+            let now = behind.read(0, 1).await.expect("it is memory");
+            assert!(now == then, "round {round}: it was carried out later");
+            assert!(now == *data || now == at_first);
+            drop(again);
+        }
     });
 }
 
