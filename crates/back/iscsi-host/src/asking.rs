@@ -1,5 +1,7 @@
 //! One SCSI command at a time, and what a logical unit answers about itself.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use weir_initiator::wire::Payload;
@@ -57,6 +59,12 @@ pub enum CommandFailure {
         /// The time.
         timeout: Duration,
     },
+    /// The unit told of a change whenever it was asked.
+    #[error("the unit changed each of the {times} times that it was asked what it is")]
+    Unsteady {
+        /// How often that was.
+        times: u32,
+    },
     /// The connection ended before the answer.
     #[error("{command}: the connection ended: {reason}")]
     Ended {
@@ -78,10 +86,28 @@ fn sense_text(sense: Option<&Sense>) -> String {
 #[derive(Clone)]
 pub(crate) struct Asking {
     pub(crate) caller: Caller<Nexus>,
-    pub(crate) lun: u16,
+    lun: u16,
+    known: Rc<Known>,
+}
+
+/// How much is known of a unit.
+#[derive(Default)]
+struct Known {
+    /// Unit attentions that were met, whoever asked.
+    attentions: Cell<u64>,
+    /// Those that there had been when it was last learned what the unit is. None: it is not known.
+    learned: Cell<Option<u64>>,
 }
 
 impl Asking {
+    pub(crate) fn new(caller: Caller<Nexus>, lun: u16) -> Asking {
+        Asking {
+            caller,
+            lun,
+            known: Rc::default(),
+        }
+    }
+
     /// Sends a command that brings up to `receive` bytes; those that came. One that met a unit attention is sent again.
     async fn ask(
         &self,
@@ -99,7 +125,7 @@ impl Asking {
             let CommandFailure::Status { status, sense, .. } = &failure else {
                 return Err(failure);
             };
-            let attention = sense.is_some_and(|sense| sense.key == SenseKey::UnitAttention);
+            let attention = sense.is_some_and(is_attention);
             let busy = matches!(status, Status::Busy | Status::TaskSetFull);
             if tries == TRIES || !attention && !busy {
                 return Err(failure);
@@ -146,11 +172,15 @@ impl Asking {
                 }
                 Ok(data)
             }
-            Answer::Scsi { status, sense, .. } => Err(CommandFailure::Status {
-                command,
-                status: Status::from_value(status),
-                sense,
-            }),
+            Answer::Scsi { status, sense, .. } => {
+                let met = u64::from(sense.is_some_and(is_attention));
+                self.known.attentions.update(|before| before + met);
+                Err(CommandFailure::Status {
+                    command,
+                    status: Status::from_value(status),
+                    sense,
+                })
+            }
             _ => Err(CommandFailure::Data { command }),
         }
     }
@@ -199,11 +229,30 @@ impl Asking {
             .map(drop)
     }
 
-    /// The unit as it is now.
+    /// The unit as it is now. Where it changes meanwhile it is asked anew: else one answer would be of before and another of after, and
+    /// nobody would be told once more.
     ///
     /// # Errors
-    /// The unit is gone, cannot be a volume, or cannot be asked.
+    /// The unit is gone, cannot be a volume, cannot be asked, or changes all the time.
     pub(crate) async fn profile(&self) -> Result<Profile, ProfileError> {
+        self.known.learned.set(None);
+        for _ in 0..TRIES {
+            let (profile, before) = self.profile_at_once().await?;
+            if self.known.attentions.get() == before {
+                self.known.learned.set(Some(before));
+                return Ok(profile?);
+            }
+        }
+        Err(CommandFailure::Unsteady { times: TRIES }.into())
+    }
+
+    /// Tells whether the unit may have changed since it was last learned what it is.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.known.learned.get() != Some(self.known.attentions.get())
+    }
+
+    /// The unit as it answers, and the attentions that there had been when it first did.
+    async fn profile_at_once(&self) -> Result<(Result<Profile, UnitError>, u64), ProfileError> {
         let lun = self.lun;
         let standard = self
             .ask("INQUIRY", inquiry(None, INQUIRY_BYTES), INQUIRY_BYTES)
@@ -215,6 +264,7 @@ impl Asking {
         };
         let capacity = self.ask("READ CAPACITY (16)", capacity, CAPACITY_BYTES);
         let capacity = capacity.await.map_err(|failure| absent(lun, failure))?;
+        let before = self.known.attentions.get();
         let pages = inquiry(Some(page::SUPPORTED_PAGES), ANSWER_BYTES);
         let supported = self.ask_for("INQUIRY", pages, ANSWER_BYTES).await?;
         let supported = supported.unwrap_or_default();
@@ -246,7 +296,7 @@ impl Asking {
             write_same: write_same.as_deref(),
             verify: verify.as_deref(),
         };
-        Ok(answers.profile()?)
+        Ok((answers.profile(), before))
     }
 
     /// Pings the target, within `timeout`.
@@ -306,6 +356,10 @@ pub(crate) enum ProfileError {
     /// It cannot be asked.
     #[error(transparent)]
     Command(#[from] CommandFailure),
+}
+
+fn is_attention(sense: Sense) -> bool {
+    sense.key == SenseKey::UnitAttention
 }
 
 /// Tells whether an answer says that what was asked for is not to be had, however often it is asked.

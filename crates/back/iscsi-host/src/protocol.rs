@@ -141,8 +141,8 @@ impl Protocol for Iscsi {
                 .sleep(established.keep_alive / 2)
                 .await;
             match asking.test_unit_ready().await {
-                Ok(()) => continue,
-                Err(CommandFailure::Status { .. }) => {}
+                Ok(()) if !asking.is_outdated() => continue,
+                Ok(()) | Err(CommandFailure::Status { .. }) => {}
                 // The end of the connection is noticed elsewhere.
                 Err(_) => return,
             }
@@ -220,10 +220,7 @@ impl Protocol for Iscsi {
         };
         let Remote { options, host, .. } = remote;
         check_group(caller, options, host).map_err(|error| fail(error.to_string()))?;
-        let asking = Asking {
-            caller: caller.clone(),
-            lun: options.lun,
-        };
+        let asking = Asking::new(caller.clone(), options.lun);
         for _ in 0..ATTENTIONS_MAX {
             match asking.test_unit_ready().await {
                 Ok(()) => break,

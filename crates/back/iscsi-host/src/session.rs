@@ -390,7 +390,7 @@ pub(crate) async fn keep(
     let (caller, address) = open(reactor, options, &settings).await?;
     let lun = options.lun;
     let keeper = Keeper {
-        asking: Asking { caller, lun },
+        asking: Asking::new(caller, lun),
     };
     check_group(&keeper.asking.caller, options, host)?;
     let profile = keeper.asking.profile().await?;
