@@ -249,6 +249,29 @@ impl<W: Wire> Connection<W> {
     }
 }
 
+/// Ends a connection when whoever makes a session of it is dropped.
+pub struct CloseOnDrop<W: Wire>(Option<Rc<Connection<W>>>);
+
+impl<W: Wire> CloseOnDrop<W> {
+    /// Watches over a connection.
+    pub fn new(connection: &Rc<Connection<W>>) -> Self {
+        CloseOnDrop(Some(Rc::clone(connection)))
+    }
+
+    /// Leaves the connection open.
+    pub fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<W: Wire> Drop for CloseOnDrop<W> {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.abort();
+        }
+    }
+}
+
 fn system(error: &io::Error) -> EndReason {
     EndReason::System(error.to_string())
 }

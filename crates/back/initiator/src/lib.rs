@@ -26,7 +26,7 @@ mod volume;
 pub mod wire;
 
 pub use calls::{Caller, Calls};
-pub use connection::{Connection, EndReason, Owner, connect, resolve, within};
+pub use connection::{CloseOnDrop, Connection, EndReason, Owner, connect, resolve, within};
 pub use protocol::{
     Association, Command, Ended, Established, Judged, Link, LinkFailure, Next, Patience, Protocol,
     RemoteOf, Verdict,

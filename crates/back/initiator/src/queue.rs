@@ -21,7 +21,7 @@ use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
 use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, Timer};
 
 use crate::calls::{CALL, Caller, Calls};
-use crate::connection::{Connection, EndReason, Owner, connect};
+use crate::connection::{CloseOnDrop, Connection, EndReason, Owner, connect};
 use crate::plan::{Limits, Method, Piece, Plan, force_unit_access};
 use crate::protocol::{Association, Command, Judged, LinkFailure, Protocol, Verdict};
 use crate::remote::Profile;
@@ -1107,28 +1107,6 @@ impl<P: Protocol> State<P> {
         self.opening.clear();
         for link in &self.links {
             link.caller.connection.close();
-        }
-    }
-}
-
-/// Ends a connection whose link was not made.
-struct CloseOnDrop<W: Wire>(Option<Rc<Connection<W>>>);
-
-impl<W: Wire> CloseOnDrop<W> {
-    fn new(connection: &Rc<Connection<W>>) -> Self {
-        CloseOnDrop(Some(Rc::clone(connection)))
-    }
-
-    /// Leaves the connection open.
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl<W: Wire> Drop for CloseOnDrop<W> {
-    fn drop(&mut self) {
-        if let Some(connection) = &self.0 {
-            connection.abort();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_initiator::within;
+use weir_initiator::{CloseOnDrop, within};
 use weir_iscsi::Name;
 use weir_iscsi::keys::Pairs;
 use weir_iscsi::login::SessionType;
@@ -46,10 +46,12 @@ pub async fn discover(
     let identity = identity(reactor, &options, initiator, None).await?;
     let settings = settings(reactor, &options, &identity, 0, SessionType::Discovery, 1);
     let (caller, _) = open(reactor, &options, &settings).await?;
+    let guard = CloseOnDrop::new(&caller.connection);
     let submit = |nexus: &mut Nexus, user| nexus.submit_text(b"SendTargets=All\0", user);
     let asked = within(reactor, TIMEOUT, caller.ask_at_once(0, submit)).await;
     let result = log_out(&caller, LOGOUT_TIMEOUT).await;
     tracing::debug!(?result, "logged out");
+    guard.disarm();
     caller.connection.close();
     let command = "Text Request";
     let answer = asked.ok_or(CommandFailure::TimedOut {

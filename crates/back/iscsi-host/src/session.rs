@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_initiator::options::host_and_port;
 use weir_initiator::{
-    CONNECT_TIMEOUT, Caller, Calls, Connection, Remote, connect, resolve, within,
+    CONNECT_TIMEOUT, Caller, Calls, CloseOnDrop, Connection, Remote, connect, resolve, within,
 };
 use weir_iscsi::login::{
     InitiatorChap, InitiatorLoginError, InitiatorSettings, LoggedIn, SessionType,
@@ -340,7 +340,10 @@ pub(crate) async fn open(
             connection: Connection::start(reactor, stream, nexus, calls.clone()),
             calls,
         };
-        let failure = match logged_in(&caller).await {
+        let guard = CloseOnDrop::new(&caller.connection);
+        let logged_in = logged_in(&caller).await;
+        guard.disarm();
+        let failure = match logged_in {
             Ok(_) => return Ok((caller, address)),
             Err(failure) => failure,
         };

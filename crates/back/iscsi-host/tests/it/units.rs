@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Volume, VolumeError, VolumeEvent};
+use weir_initiator::within;
 use weir_iscsi_host::{ChapOptions, ConnectError, Options, UnitError, discover};
 use weir_iscsi_target::{Allowed, Authentication, Credentials, IscsiConfig, Lun};
 use weir_testing::initiator::{Client, Events, every_command, pattern, random_requests};
@@ -176,6 +177,29 @@ fn a_unit_that_comes_and_goes_is_opened_as_what_it_is() {
             }
         }
         drop(toggling);
+    });
+}
+
+#[test]
+fn who_gives_up_to_open_a_unit_leaves_no_session() {
+    simulated(Shape::default(), |reactor, served, _| async move {
+        let mut opened = 0;
+        for round in 0_u64.. {
+            let patience = Duration::from_micros(20 * round);
+            let host = host(1);
+            let opening = host.open(&reactor, served.options(), false);
+            if let Some(volume) = within(&reactor, patience, opening).await {
+                drop(volume);
+                opened += 1;
+            }
+            reactor.sleep(Duration::from_secs(20)).await;
+            let stats = served.iscsi.stats();
+            let left = (stats.sessions, stats.connections);
+            assert_eq!(left, (0, 0), "after {patience:?}");
+            if opened == 3 {
+                break;
+            }
+        }
     });
 }
 
