@@ -15,8 +15,9 @@ use weir_block::{
     Completion, CompletionSink, Operation, OperationKind, Queue, ReadBuffers, Request, Token,
     Volume, VolumeError,
 };
+use weir_iscsi_host::IscsiHost;
 use weir_memory::{Segment, Segments, Views, copy_views, views_len};
-use weir_nvme_host::{NvmeHost, Options};
+use weir_nvme_host::NvmeHost;
 use weir_reactor::{Reactor, oneshot};
 
 use crate::journal::{Ask, Cause, History, Journal, Value};
@@ -85,11 +86,32 @@ pub(crate) struct Opened {
     number: u64,
 }
 
+/// Initiator of a host, and where it connects to.
+#[derive(Clone)]
+pub(crate) enum Initiator {
+    Nvme(Arc<NvmeHost>, weir_nvme_host::Options),
+    Iscsi(Arc<IscsiHost>, weir_iscsi_host::Options),
+}
+
+impl Initiator {
+    async fn open(&self, reactor: &Reactor) -> Option<Arc<dyn Volume>> {
+        match self {
+            Initiator::Nvme(host, options) => {
+                let opened = host.open(reactor, options.clone(), false).await.ok()?;
+                Some(opened)
+            }
+            Initiator::Iscsi(host, options) => {
+                let opened = host.open(reactor, options.clone(), false).await.ok()?;
+                Some(opened)
+            }
+        }
+    }
+}
+
 /// Way in which a volume is opened.
 #[derive(Clone)]
 pub(crate) struct Source {
-    pub(crate) initiator: Arc<NvmeHost>,
-    pub(crate) options: Options,
+    pub(crate) initiator: Initiator,
     pub(crate) journal: Journal,
     /// The defect of the initiator, if it has one.
     pub(crate) plant: Option<Plant>,
@@ -99,10 +121,9 @@ impl Source {
     /// Opens the volume, as soon as that is possible.
     pub(crate) async fn open(&self, reactor: &Reactor) -> Opened {
         let volume: Arc<dyn Volume> = loop {
-            let options = self.options.clone();
-            match self.initiator.open(reactor, options, false).await {
-                Ok(volume) => break volume,
-                Err(_) => reactor.sleep(OPEN_REST).await,
+            match self.initiator.open(reactor).await {
+                Some(volume) => break volume,
+                None => reactor.sleep(OPEN_REST).await,
             }
         };
         Opened {
@@ -582,7 +603,13 @@ impl Lane {
         if self.random.below(1000) < mix.drops_per_thousand {
             port.drop_queue().await;
         }
-        let kind = self.random.weighted(&mix.kinds);
+        let kind = match self.random.weighted(&mix.kinds) {
+            // Not every volume has it; NVMe's take it for a hint, and iSCSI's say so.
+            OperationKind::Deallocate if port.volume().geometry().deallocate_blocks == 0 => {
+                OperationKind::Flush
+            }
+            kind => kind,
+        };
         let used = self.used(&port);
         let most = match kind {
             OperationKind::CompareWrite => {

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Geometry, Volume};
+use weir_front::{HubLimits, Hubs};
+use weir_iscsi::Name;
+use weir_iscsi_target::{Iscsi, IscsiError, Lun};
 use weir_nvme::Nqn;
 use weir_nvme_target::{
     Allowed, FrontError, ListenerConfig, Namespace, Port, Revoked, Snapshot, Subsystem, Target,
@@ -17,7 +20,7 @@ use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 use crate::check::Promise;
 use crate::journal::{Journal, Note, Whose};
-use crate::plan::{Medium, Plan, VolumePlan};
+use crate::plan::{Medium, Plan, Protocol, VolumePlan};
 use crate::plant::{Liar, Plant};
 use crate::tap::Tap;
 use crate::violation::{Check, Violation};
@@ -27,15 +30,22 @@ pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.example:simulated";
 /// The host that the gateway runs on.
 pub(crate) const GATEWAY: usize = 1;
 const PORT: u16 = 4420;
+/// The target that everything is served in, too, where hosts speak iSCSI.
+pub(crate) const TARGET: &str = "iqn.2026-01.org.example:simulated";
+const ISCSI_PORT: u16 = 3260;
 /// Namespaces of a seed at most.
 const NAMESPACES_MAX: u16 = 2;
 
-/// The port over which a host reaches a namespace over one of its paths: where hosts have several, the gateway's end of a connection says
-/// whose it is.
-pub(crate) fn port_of(plan: &Plan, path: usize, namespace: usize) -> u16 {
+/// The port over which hosts of a protocol reach a namespace over one of their paths: where hosts have several, the gateway's end of a
+/// connection says whose it is.
+pub(crate) fn port_of(plan: &Plan, protocol: Protocol, path: usize, namespace: usize) -> u16 {
+    let first = match protocol {
+        Protocol::Nvme => PORT,
+        Protocol::Iscsi => ISCSI_PORT,
+    };
     match plan.paths_max() {
-        1 => PORT,
-        _ => PORT + path as u16 * NAMESPACES_MAX + namespace as u16,
+        1 => first,
+        _ => first + path as u16 * NAMESPACES_MAX + namespace as u16,
     }
 }
 
@@ -59,6 +69,12 @@ pub(crate) fn ways(plan: &Plan) -> impl Iterator<Item = (usize, usize)> + use<> 
 /// The name of host `host`.
 pub(crate) fn host_nqn(host: usize) -> Nqn {
     weir_nvme_host::HostIdentity::from_random([host as u8 + 1; 16]).nqn
+}
+
+/// The name of host `host`, where it speaks iSCSI.
+pub(crate) fn host_iqn(host: usize) -> Name {
+    let name = weir_iscsi_host::initiator_name(None, [host as u8 + 1; 16]);
+    name.expect("a valid name")
 }
 
 /// Starts reactors that do what they are told.
@@ -87,9 +103,32 @@ pub(crate) fn start_reactors(
 pub(crate) struct Running {
     pub(crate) remotes: Vec<Remote>,
     pub(crate) target: Target,
+    /// The iSCSI target, where hosts speak it.
+    pub(crate) iscsi: Option<Iscsi>,
     guards: Vec<Arc<Guard>>,
     /// The volumes that the target serves.
     served: Vec<Arc<dyn Volume>>,
+}
+
+impl Running {
+    /// Tells whether something is under way that was taken away.
+    async fn has_revoked(&self, whose: Whose) -> bool {
+        let of_nvme = |revoked: &Revoked| match whose {
+            Whose::Namespace(index) => revoked.nsid == index as u32 + 1,
+            Whose::Host(host) => revoked.host_nqn == host_nqn(host),
+        };
+        let of_iscsi = |revoked: &weir_iscsi_target::Revoked| match whose {
+            Whose::Namespace(index) => usize::from(revoked.lun) == index,
+            Whose::Host(host) => revoked.initiator == host_iqn(host),
+        };
+        if self.target.revoked().await.keys().any(of_nvme) {
+            return true;
+        }
+        match &self.iscsi {
+            Some(iscsi) => iscsi.revoked().await.keys().any(of_iscsi),
+            None => false,
+        }
+    }
 }
 
 pub(crate) struct Gateway {
@@ -237,14 +276,26 @@ impl Gateway {
         remotes: Vec<Remote>,
         guards: Vec<Arc<Guard>>,
     ) -> Result<(), TargetError> {
-        let target = Target::new(remotes.clone(), self.plan.target.clone()).await?;
-        for address in self.addresses() {
+        let config = &self.plan.target;
+        let limits = HubLimits {
+            bytes_in_flight: config.bytes_in_flight,
+            volume_queue_depth: config.volume_queue_depth,
+        };
+        let hubs = Hubs::new(&remotes, &limits);
+        let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
+        let target = Target::on(&hubs, config.clone()).await?;
+        for address in self.addresses(Protocol::Nvme) {
             target.add_listener(ListenerConfig::new(address)).await?;
         }
+        let iscsi = match self.plan.speaks(Protocol::Iscsi) {
+            true => Some(self.start_iscsi(&hubs).await?),
+            false => None,
+        };
         let served = guards.iter().map(|guard| self.served(guard)).collect();
         let running = Running {
             remotes,
             target,
+            iscsi,
             guards,
             served,
         };
@@ -252,9 +303,23 @@ impl Gateway {
         Ok(self.apply().await?)
     }
 
-    /// Returns the addresses at which the gateway listens.
-    fn addresses(&self) -> Vec<SocketAddr> {
-        let ways = ways(&self.plan).map(|(path, namespace)| port_of(&self.plan, path, namespace));
+    async fn start_iscsi(&self, hubs: &Hubs) -> Result<Iscsi, FrontError> {
+        let iscsi = Iscsi::on(hubs, self.plan.iscsi.clone()).await;
+        let iscsi = iscsi.map_err(|error| match error {
+            IscsiError::Front(error) => error,
+            IscsiError::Config(error) => unreachable!("plans are right: {error}"),
+        })?;
+        for address in self.addresses(Protocol::Iscsi) {
+            let listener = weir_iscsi_target::ListenerConfig::new(address);
+            iscsi.add_listener(listener).await?;
+        }
+        Ok(iscsi)
+    }
+
+    /// Returns the addresses at which the gateway listens for hosts of a protocol.
+    fn addresses(&self, protocol: Protocol) -> Vec<SocketAddr> {
+        let ways = ways(&self.plan)
+            .map(|(path, namespace)| port_of(&self.plan, protocol, path, namespace));
         let mut ports: Vec<u16> = ways.collect();
         ports.dedup();
         let address = |port| SocketAddr::new(self.address, port);
@@ -344,9 +409,36 @@ impl Gateway {
             generation: self.generation.get(),
             subsystems: vec![subsystem],
             hosts: Vec::new(),
-            ports: (1..).zip(self.addresses()).map(port).collect(),
+            ports: (1..)
+                .zip(self.addresses(Protocol::Nvme))
+                .map(port)
+                .collect(),
         };
-        running.target.apply(snapshot).await
+        running.target.apply(snapshot).await?;
+        match &running.iscsi {
+            Some(iscsi) => iscsi.apply(self.iscsi_snapshot(&running)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn iscsi_snapshot(&self, running: &Running) -> weir_iscsi_target::Snapshot {
+        let mut target = weir_iscsi_target::Target::new(TARGET.parse().expect("a valid name"));
+        let hosts = self.allowed.borrow();
+        let allowed = hosts.iter().enumerate().filter(|(_, allowed)| **allowed);
+        let allowed = allowed.map(|(host, _)| host_iqn(host)).collect();
+        target.allowed = weir_iscsi_target::Allowed::List(allowed);
+        for (index, volume) in running.served.iter().enumerate() {
+            if self.present.borrow()[index] {
+                let identity = [index as u8 + 1; 16];
+                let mut lun = Lun::new(index as u16, Arc::clone(volume), identity);
+                lun.read_only = self.read_only.borrow()[index];
+                target.luns.push(lun);
+            }
+        }
+        weir_iscsi_target::Snapshot {
+            targets: vec![target],
+            portals: Vec::new(),
+        }
     }
 
     fn allowed_hosts(&self) -> Allowed {
@@ -410,13 +502,9 @@ impl Gateway {
         let Some(running) = self.running() else {
             return;
         };
-        let of_these = |revoked: &Revoked| match whose {
-            Whose::Namespace(index) => revoked.nsid == index as u32 + 1,
-            Whose::Host(host) => revoked.host_nqn == host_nqn(host),
-        };
         let limit = self.plan.progress_limit();
         let end = self.journal.elapsed() + limit;
-        while running.target.revoked().await.keys().any(of_these) {
+        while running.has_revoked(whose).await {
             if self.journal.elapsed() > end {
                 let message = format!("what was taken away did not end within {limit:?}");
                 self.journal
@@ -491,7 +579,11 @@ impl Gateway {
         };
         self.journal.say("the target shuts down");
         running.target.shutdown(DRAIN).await;
-        let left = running.target.stats().connections;
+        let mut left = running.target.stats().connections;
+        if let Some(iscsi) = &running.iscsi {
+            iscsi.shutdown(DRAIN).await;
+            left += iscsi.stats().connections;
+        }
         self.journal
             .say(format!("the target is down, {left} connections left"));
         reactor.sleep(pause).await;

@@ -1,5 +1,5 @@
-//! Whole systems in a simulated world: the real target on several reactors, real initiators on several hosts, and real volumes
-//! on simulated disks, under the faults that a seed decides, and checkers of what Weir promises.
+//! Whole systems in a simulated world: the real NVMe/TCP and iSCSI targets on several reactors, real initiators on several hosts, and
+//! real volumes on simulated disks, under the faults that a seed decides, and checkers of what Weir promises.
 //!
 //! [`Plan::of`] says what a seed is; [`run`] runs it and says what was violated; `docs/fault-model.md` says what goes wrong and
 //! what each check goes by. `weir-simulate` is the command.

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weir_block::OperationKind;
+use weir_front::Limits;
+use weir_iscsi_target::IscsiConfig;
 use weir_nvme_target::TargetConfig;
 use weir_reactor::sim::{DiskConfig, Faults};
 
@@ -112,9 +114,17 @@ pub(crate) struct VolumePlan {
     pub(crate) tail: u64,
 }
 
+/// Protocol of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Nvme,
+    Iscsi,
+}
+
 /// One initiator.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPlan {
+    pub(crate) protocol: Protocol,
     pub(crate) reactors: u16,
     pub(crate) queues: u16,
     pub(crate) depth: u16,
@@ -160,6 +170,7 @@ pub struct Plan {
     pub(crate) gateway_reactors: u32,
     pub(crate) gateway_pool: usize,
     pub(crate) target: TargetConfig,
+    pub(crate) iscsi: IscsiConfig,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) volumes: Vec<VolumePlan>,
     pub(crate) mix: Mix,
@@ -238,6 +249,12 @@ impl Plan {
                 host.paths = paths.within(1..=2) as u16;
             }
         }
+        let iscsi = &mut Random::new(seed, 6);
+        if iscsi.percent(40) {
+            for host in &mut hosts {
+                host.protocol = iscsi.pick(&[Protocol::Nvme, Protocol::Iscsi, Protocol::Iscsi]);
+            }
+        }
         let pause = random.magnitude(Duration::from_millis(3), Duration::from_secs(1));
         let absence = random.magnitude(Duration::from_millis(5), Duration::from_secs(6));
         let makes_trouble = !troubles.is_empty();
@@ -246,6 +263,7 @@ impl Plan {
             gateway_reactors: random.within(1..=3) as u32,
             gateway_pool: random.pick(&[8, 16, 64]) << 20,
             target: target(random, &hosts, volumes.len()),
+            iscsi: IscsiConfig::default(),
             hosts,
             mix,
             quota: commands.div_ceil(lanes.into()),
@@ -266,6 +284,7 @@ impl Plan {
         if makes_trouble {
             plan.draw_disk_troubles(late);
         }
+        plan.iscsi = iscsi_target(iscsi, &plan.target, keep_alive);
         plan
     }
 
@@ -321,6 +340,11 @@ impl Plan {
     #[must_use]
     pub fn replaces_paths(&self) -> bool {
         self.has(Trouble::ReplacePath)
+    }
+
+    /// Tells whether hosts speak it.
+    pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
+        self.hosts.iter().any(|host| host.protocol == protocol)
     }
 
     /// The most paths that a host has.
@@ -403,6 +427,7 @@ impl Troubles {
 fn host(random: &mut Random, keep_alive: Duration) -> HostPlan {
     let reactors = random.within(1..=2) as u16;
     HostPlan {
+        protocol: Protocol::Nvme,
         reactors,
         queues: random.within(1..=4) as u16,
         depth: random.pick(&[2, 4, 16, 128]),
@@ -536,6 +561,37 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
         max_c2h_data: random.pick(&[4096, 64 << 10, 1 << 20]),
         volume_queue_depth: random.pick(&[2, 8, 64, 512]),
         ..TargetConfig::default()
+    }
+}
+
+/// The iSCSI target beside NVMe's, for as many connections.
+fn iscsi_target(random: &mut Random, nvme: &TargetConfig, keep_alive: Duration) -> IscsiConfig {
+    let max_burst_bytes = random.pick(&[8 << 10, 64 << 10, 1 << 20]);
+    let transfer_bytes_max = nvme.mdts_bytes;
+    IscsiConfig {
+        connections: Limits {
+            max_connections: nvme.max_connections,
+            max_half_open: nvme.max_half_open,
+            handshake_timeout: nvme.handshake_timeout,
+            ..Limits::default()
+        },
+        // Each life has one and one for each of its reactors, for each path and namespace; those of three lives may be there.
+        sessions_per_initiator_max: 256,
+        commands_max: random.pick(&[1, 4, 32, 128]),
+        receive_segment_bytes: random.pick(&[512, 8 << 10, 256 << 10]),
+        send_segment_bytes: random.pick(&[512, 8 << 10, 256 << 10]),
+        first_burst_bytes: random
+            .pick(&[512, 8 << 10, 64 << 10])
+            .min(max_burst_bytes)
+            .min(transfer_bytes_max),
+        max_burst_bytes,
+        outstanding_r2t: random.pick(&[1, 4]),
+        immediate_data: random.percent(70),
+        initial_r2t: random.percent(30),
+        transfer_bytes_max,
+        bytes_in_flight_per_session: nvme.bytes_in_flight_per_connection,
+        nop_interval: keep_alive,
+        ..IscsiConfig::default()
     }
 }
 

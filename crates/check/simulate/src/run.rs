@@ -13,20 +13,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use weir_initiator::options::CommonOptions;
+use weir_iscsi_host::IscsiHost;
 use weir_nvme::Nqn;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options};
-use weir_nvme_target::Target;
 use weir_reactor::sim::{Accepted, Config, Crash, Faults, Injected, Simulation, World};
 use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::exercised::Exercised;
 use crate::check::{self, Promise};
-use crate::client::{self, Open, Progress, Setting, Source};
+use crate::client::{self, Initiator, Open, Progress, Setting, Source};
 use crate::gateway::{
-    GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, port_of, start_reactors, ways,
+    GATEWAY, Gateway, Running, SUBSYSTEM, TARGET, host_iqn, host_nqn, media_of, port_of,
+    start_reactors, ways,
 };
 use crate::journal::{Ask, Cause, Connection, History, Incident, Journal, Note};
-use crate::plan::{Medium, Plan, Trouble, VolumePlan};
+use crate::plan::{Medium, Plan, Protocol, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::violation::{Check, Violation};
@@ -176,7 +177,13 @@ fn incident_of(fault: &Injected, plan: &Plan) -> Option<Incident> {
 /// Whose connection it was, as the gateway knows it.
 fn connection_of(accepted: &Accepted, plan: &Plan) -> Option<Connection> {
     let port = accepted.server.port();
-    let is_meant = |&(path, namespace): &(usize, usize)| port_of(plan, path, namespace) == port;
+    let protocols = [Protocol::Nvme, Protocol::Iscsi];
+    let is_meant = |&(path, namespace): &(usize, usize)| {
+        let port_of = |protocol| port_of(plan, protocol, path, namespace);
+        protocols
+            .into_iter()
+            .any(|protocol| port_of(protocol) == port)
+    };
     let (path, namespace) = ways(plan).find(is_meant)?;
     Some(Connection {
         host: accepted.client_host.0.checked_sub(FIRST_HOST)?,
@@ -378,7 +385,7 @@ impl Context {
         let limit = self.plan.progress_limit();
         let end = self.journal.elapsed() + limit;
         loop {
-            let left = self.left_behind(&running.target, &running.remotes).await;
+            let left = self.left_behind(&running).await;
             if left.is_empty() {
                 break;
             }
@@ -396,8 +403,8 @@ impl Context {
             .for_each(Remote::stop);
     }
 
-    async fn left_behind(&self, target: &Target, remotes: &[Remote]) -> Vec<String> {
-        let stats = target.stats();
+    async fn left_behind(&self, running: &Running) -> Vec<String> {
+        let stats = running.target.stats();
         let held = self.world.receive_bytes_held(GATEWAY);
         let mut left = vec![
             (u64::from(stats.connections), "connections"),
@@ -405,7 +412,14 @@ impl Context {
             (u64::from(stats.controllers), "controllers"),
             (held as u64, "bytes received and held"),
         ];
-        for used in pools(remotes).await {
+        if let Some(iscsi) = &running.iscsi {
+            let stats = iscsi.stats();
+            left.extend([
+                (u64::from(stats.connections), "connections of iSCSI"),
+                (u64::from(stats.sessions), "sessions"),
+            ]);
+        }
+        for used in pools(&running.remotes).await {
             left.push((used.used_bytes as u64, "bytes of a pool in use"));
         }
         let some = left.into_iter().filter(|(count, _)| *count > 0);
@@ -579,23 +593,20 @@ impl Context {
         let Some(running) = self.gateway.running() else {
             return;
         };
-        let connections = self.answer_of(reactor, running.target.connections()).await;
+        let connections = self.answer_of(reactor, running.connections()).await;
         let connections = connections.unwrap_or_default();
         if connections.is_empty() {
             return;
         }
-        let connection = &connections[random.below(connections.len() as u64) as usize];
-        let id = connection.id;
-        let host = connection.association.as_ref().and_then(|association| {
-            let hosts = 0..self.plan.hosts.len();
-            hosts
-                .into_iter()
-                .find(|host| host_nqn(*host) == association.host_nqn)
-        });
+        let (id, host) = &connections[random.below(connections.len() as u64) as usize];
+        let mut hosts = 0..self.plan.hosts.len();
+        let host = host.as_ref();
+        let host = host.and_then(|name| hosts.find(|host| names_of(*host).contains(name)));
         let incident = self.journal.trouble(Trouble::Disconnect, host, None);
-        self.journal.say(format!("connection {id} is disconnected"));
+        self.journal
+            .say(format!("connection {} is disconnected", id.1));
         // It may have ended meanwhile.
-        let _ = self.answer_of(reactor, running.target.disconnect(id)).await;
+        self.answer_of(reactor, running.disconnect(*id)).await;
         self.journal.over(incident);
     }
 
@@ -753,7 +764,8 @@ impl Context {
             "path {path} of host {host} to namespace {} is cut",
             namespace + 1
         ));
-        let port = port_of(&self.plan, path, namespace);
+        let protocol = self.plan.hosts[host].protocol;
+        let port = port_of(&self.plan, protocol, path, namespace);
         let connections = self.world.connections().into_iter();
         connections
             .filter(|connection| connection.client_host.0 == FIRST_HOST + host)
@@ -767,13 +779,16 @@ impl Context {
         loop {
             reactor.sleep(WATCH).await;
             if let Some(running) = self.gateway.running() {
-                let looked = self.check_bounds(&running.target, &running.remotes);
+                let looked = self.check_bounds(&running);
                 self.answer_of(&reactor, looked).await;
             }
         }
     }
 
-    async fn check_bounds(&self, target: &Target, remotes: &[Remote]) {
+    async fn check_bounds(&self, running: &Running) {
+        let Running {
+            target, remotes, ..
+        } = running;
         let config = &self.plan.target;
         let stats = target.stats();
         let at_most = |what: &str, found: u64, bound: u64| {
@@ -794,18 +809,38 @@ impl Context {
             stats.half_open.into(),
             config.max_half_open.into(),
         );
+        let mut reactors = stats.reactors;
+        if let Some(iscsi) = &running.iscsi {
+            let stats = iscsi.stats();
+            let bound = self.plan.iscsi.connections.max_connections;
+            at_most(
+                "connections of iSCSI",
+                stats.connections.into(),
+                bound.into(),
+            );
+            reactors.extend(stats.reactors);
+            for connection in iscsi.connections().await {
+                // Beside the window there are immediate ones, of which initiators send none.
+                let bound = self.plan.iscsi.commands_max;
+                at_most(
+                    "commands in one session",
+                    connection.in_flight.into(),
+                    bound.into(),
+                );
+            }
+        }
         for (what, of) in [
             (
                 "broken invariants",
-                stats.reactors.iter().map(|r| r.panics).sum::<u64>(),
+                reactors.iter().map(|r| r.panics).sum::<u64>(),
             ),
             (
                 "connections that it ended for breaking a rule",
-                stats.reactors.iter().map(|r| r.terminated).sum(),
+                reactors.iter().map(|r| r.terminated).sum(),
             ),
             (
                 "PDUs with damaged data",
-                stats.reactors.iter().map(|r| r.data_digest_errors).sum(),
+                reactors.iter().map(|r| r.data_digest_errors).sum(),
             ),
         ] {
             at_most(what, of, 0);
@@ -873,33 +908,50 @@ async fn open_all(
     plant: Option<Plant>,
 ) -> Vec<Open> {
     let of_host = &plan.hosts[host];
+    let common = CommonOptions {
+        depth: of_host.depth,
+        header_digest: of_host.header_digest,
+        data_digest: of_host.data_digest,
+        keep_alive: of_host.keep_alive,
+        controller_loss_timeout: None,
+        reconnect_delay: of_host.reconnect_delay,
+        io_timeout: of_host.io_timeout,
+        flush_after_reconnect: plant == Some(Plant::TrustReconnect),
+        ..CommonOptions::default()
+    };
     let identity = HostIdentity::from_random([host as u8 + 1; 16]);
-    let initiator = NvmeHost::new(identity, of_host.reactors);
+    let nvme = NvmeHost::new(identity, of_host.reactors);
+    let iscsi = IscsiHost::new(host_iqn(host), of_host.reactors);
+    let address = address.to_string();
     let mut open = Vec::new();
     for path in 0..usize::from(of_host.paths) {
         for (namespace, volume) in plan.volumes.iter().enumerate() {
-            let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
-            let port = port_of(&plan, path, namespace);
-            let options = Options {
-                nsid: namespace as u32 + 1,
-                queues: Some(of_host.queues),
-                host_data_alignment: of_host.alignment,
-                common: CommonOptions {
-                    depth: of_host.depth,
-                    header_digest: of_host.header_digest,
-                    data_digest: of_host.data_digest,
-                    keep_alive: of_host.keep_alive,
-                    controller_loss_timeout: None,
-                    reconnect_delay: of_host.reconnect_delay,
-                    io_timeout: of_host.io_timeout,
-                    flush_after_reconnect: plant == Some(Plant::TrustReconnect),
-                    ..CommonOptions::default()
-                },
-                ..Options::new(&address.to_string(), port, nqn)
+            let port = port_of(&plan, of_host.protocol, path, namespace);
+            let initiator = match of_host.protocol {
+                Protocol::Nvme => {
+                    let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
+                    let options = Options {
+                        nsid: namespace as u32 + 1,
+                        queues: Some(of_host.queues),
+                        host_data_alignment: of_host.alignment,
+                        common: common.clone(),
+                        ..Options::new(&address, port, nqn)
+                    };
+                    Initiator::Nvme(Arc::clone(&nvme), options)
+                }
+                Protocol::Iscsi => {
+                    let target = TARGET.parse().expect("a valid name");
+                    let lun = namespace as u16;
+                    let options = weir_iscsi_host::Options {
+                        sessions: Some(of_host.queues),
+                        common: common.clone(),
+                        ..weir_iscsi_host::Options::new(&address, port, target, lun)
+                    };
+                    Initiator::Iscsi(Arc::clone(&iscsi), options)
+                }
             };
             let source = Source {
-                initiator: Arc::clone(&initiator),
-                options,
+                initiator,
                 journal: journal.clone(),
                 plant: plant.filter(|plant| plant.is_at_the_client()),
             };
@@ -925,4 +977,41 @@ async fn within<T>(reactor: &Reactor, limit: Duration, work: impl Future<Output 
         sleep.as_mut().poll(context).map(|()| None)
     })
     .await
+}
+
+/// The front end that has a connection, and what it calls it.
+type ConnectionId = (Protocol, u64);
+
+/// The names of a host, by protocol.
+fn names_of(host: usize) -> [String; 2] {
+    [host_nqn(host).to_string(), host_iqn(host).to_string()]
+}
+
+impl Running {
+    /// Every connection, and its host's name where that is known.
+    async fn connections(&self) -> Vec<(ConnectionId, Option<String>)> {
+        let nvme = self.target.connections().await.into_iter();
+        let nvme = nvme.map(|connection| {
+            let association = connection.association;
+            let host = association.map(|of| of.host_nqn.to_string());
+            ((Protocol::Nvme, connection.id), host)
+        });
+        let mut all: Vec<_> = nvme.collect();
+        if let Some(iscsi) = &self.iscsi {
+            let connections = iscsi.connections().await.into_iter();
+            all.extend(connections.map(|connection| {
+                let host = connection.session.map(|of| of.initiator.to_string());
+                ((Protocol::Iscsi, connection.id), host)
+            }));
+        }
+        all
+    }
+
+    /// Ends a connection, which may have ended meanwhile.
+    async fn disconnect(&self, (protocol, id): ConnectionId) {
+        let _ = match (protocol, &self.iscsi) {
+            (Protocol::Iscsi, Some(iscsi)) => iscsi.disconnect(id).await,
+            _ => self.target.disconnect(id).await,
+        };
+    }
 }

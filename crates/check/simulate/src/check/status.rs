@@ -8,7 +8,7 @@ use weir_reactor::sim::FaultKind;
 
 use super::{Check, Promise, Violation};
 use crate::journal::{Cause, History, Incident, Op};
-use crate::plan::{Plan, Trouble};
+use crate::plan::{Plan, Protocol, Trouble};
 
 /// The time after which a host that is connected has surely heard of a change of its namespaces, and has asked what they are.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -118,8 +118,11 @@ fn why_not(
             "neither its namespace nor its host was taken away",
         ),
         VolumeError::TimedOut => (
-            // What is cancelled, or cut off, when a part of it was done ends so too.
-            cut_off() || window.is_delayed(),
+            // What is cancelled, or cut off, when a part of it was done ends so too; and what is not done twice, when the host finds that
+            // the connection is no more on which it was sent.
+            cut_off()
+                || window.is_delayed()
+                || op.ask.kind == OperationKind::CompareWrite && window.follows(breaks_connections),
             "nothing held it up",
         ),
         VolumeError::Cancelled => (cut_off(), "nobody wished that it end"),
@@ -180,7 +183,13 @@ impl<'a> Window<'a> {
     /// When the host had surely heard of what happened at `moment`: over the connection that it had, or over its next one.
     fn told_after(&self, moment: Duration) -> Duration {
         let reconnect = self.plan.reconnect_limit(self.op.ask.host);
-        let mut told = moment + NOTICE;
+        let host = &self.plan.hosts[self.op.ask.host];
+        let asks_after = match host.protocol {
+            Protocol::Nvme => Duration::ZERO,
+            // It is told when it asks for something, which it does so often.
+            Protocol::Iscsi => host.keep_alive / 2,
+        };
+        let mut told = moment + asks_after + NOTICE;
         for incident in self.incidents() {
             if breaks_connections(incident.cause) && incident.from <= told {
                 let until = incident.until.unwrap_or(self.until);
@@ -219,7 +228,11 @@ impl<'a> Window<'a> {
                 )
             )
         };
-        if ask.kind == OperationKind::Flush {
+        // SCSI's WRITE SAME has no forced unit access: what is to be durable is flushed.
+        let is_flushed = ask.fua
+            && ask.kind == OperationKind::WriteZeroes
+            && self.plan.hosts[ask.host].protocol == Protocol::Iscsi;
+        if ask.kind == OperationKind::Flush || is_flushed {
             let opened = self.history.opened(ask.opening);
             let is_lost = |incident: &Incident| {
                 breaks_connections(incident.cause) && incident.is_under_way(opened)
