@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Measure a volume under more and more load, and find where it bends
     Curve(CurveArguments),
-    /// Measure volumes side by side in alternating rounds, and tell differences from chance
+    /// Measure volumes side by side in rounds of drawn order, and tell differences from chance
     Compare(CompareArguments),
     /// Qualify drives: fill each, write it again, and find what it sustains
     Drive(DriveArguments),

@@ -1,17 +1,21 @@
-//! Drives a comparison: the same work on several volumes in alternating rounds, and by how much they differ.
+//! Drives a comparison: the same work on several volumes in rounds, and by how much they differ.
 //!
 //! First every side's own maximum, closed loop, at one depth for all; then each side at 80% of its own maximum, and all at one rate, open loop. A
-//! round runs each side once, every other round in reverse order, and in one round all sides have the same randomness. It measures nothing
-//! itself: see [`Bench`]. How differences are judged: decision 0027.
+//! round runs each side once, in an order that is drawn, and in one round all sides have the same randomness. It measures nothing itself: see
+//! [`Bench`]. How differences are judged: decision 0027.
 
 use std::collections::BTreeMap;
+
+use weir_reactor::random::Random;
 
 use crate::document::{
     Arrivals, Caveat, Comparison, Difference, Direction, LatencyError, Load, Metric, Round, Run,
     Side, Stage, Verdict, Volume,
 };
 use crate::runner::{Bench, Request, SEARCH_RUNS_MAX, Spread, Step, find_maximum, seed_of_run};
-use crate::statistics::{Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference, mean};
+use crate::statistics::{
+    Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference, is_disturbed, mean, orders,
+};
 
 /// The part of each side's maximum that it is asked for in the second stage.
 const PART_OF_MAXIMUM: f64 = 0.8;
@@ -25,6 +29,10 @@ const AT_LIMIT: f64 = 0.9;
 const STAGES: u32 = 3;
 pub(crate) const METRICS: [Metric; 3] =
     [Metric::Throughput, Metric::LatencyMean, Metric::LatencyP99];
+/// How many comparisons may be called disturbed where nothing disturbs.
+const FALSELY_DISTURBED: f64 = 0.05;
+/// Why nothing can be said where the rounds differ by a pattern in time.
+const DISTURBED: &str = "not comparable here: disturbed by something that comes and goes";
 /// So many rounds are named where several are without figures.
 const NAMED_ROUNDS_MAX: usize = 3;
 
@@ -288,8 +296,10 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
         loads: Vec<Load>,
     ) -> Result<Stage, CompareError<B::Error>> {
         let mut rounds = Vec::new();
-        for round in 0..self.config.rounds {
-            match self.round(&name, &loads, round).await? {
+        let mut random = Random::of_stream(self.config.seed, self.done.into());
+        let orders = orders(loads.len() as u32, self.config.rounds as usize, &mut random);
+        for (round, order) in orders.into_iter().enumerate() {
+            match self.round(&name, &loads, round, order).await? {
                 Some(round) => rounds.push(round),
                 None => break,
             }
@@ -306,12 +316,9 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
         &mut self,
         stage: &str,
         loads: &[Load],
-        round: u32,
+        round: usize,
+        order: Vec<u32>,
     ) -> Result<Option<Round>, CompareError<B::Error>> {
-        let mut order: Vec<u32> = (0..loads.len() as u32).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
         let mut runs: Vec<Option<Run>> = vec![None; loads.len()];
         // All sides of a round ask for the same, and no two rounds do, of whatever stage.
         let number = SEARCH_RUNS_MAX + u64::from(self.done) / loads.len() as u64;
@@ -448,6 +455,8 @@ fn settled(maxima: &[f64], at_maximum: &[Difference]) -> Vec<f64> {
 pub(crate) struct Judge {
     /// How often each interval may miss the truth, so that all together miss it as seldom as was asked for (Bonferroni).
     alpha: f64,
+    /// How often each may be called disturbed where nothing disturbs.
+    disturbed_alpha: f64,
     least: f64,
 }
 
@@ -456,6 +465,7 @@ impl Judge {
     pub(crate) fn of(config: &CompareConfig, intervals: usize) -> Self {
         Judge {
             alpha: (1.0 - config.confidence_percent / 100.0) / intervals as f64,
+            disturbed_alpha: FALSELY_DISTURBED / intervals as f64,
             least: config.least_difference_percent / 100.0,
         }
     }
@@ -497,6 +507,12 @@ impl Judge {
             };
             return described(side, metric, pairs, anything, Verdict::Unknown);
         };
+        if is_disturbed(pairs, self.disturbed_alpha, self.least) {
+            return Difference {
+                reason: Some(DISTURBED.to_owned()),
+                ..described(side, metric, pairs, estimate, Verdict::Unknown)
+            };
+        }
         let shown = estimate.excludes_zero() && estimate.fraction.abs() >= self.least;
         let more = estimate.fraction > 0.0;
         let verdict = match (shown, metric.better()) {

@@ -21,7 +21,7 @@ impl Random {
     }
 
     /// Above 0, at most 1.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         self.0.unit_above_zero()
     }
 
@@ -74,6 +74,8 @@ pub(crate) struct Model {
     /// How much slower everything is with every run, as a fraction.
     pub(crate) trend: f64,
     pub(crate) level: f64,
+    /// Other load slows one run in so many by a third; none where it is 0.
+    pub(crate) burst_every: usize,
     pub(crate) requests: Vec<Request>,
     pub(crate) stop_after: Option<usize>,
     /// Runs, by their number from 0, in which every request fails.
@@ -93,6 +95,7 @@ impl Model {
             noise: 0.0,
             trend: 0.0,
             level: 0.0,
+            burst_every: 0,
             requests: Vec::new(),
             stop_after: None,
             idle: BTreeSet::new(),
@@ -104,7 +107,9 @@ impl Model {
     fn simulate(&mut self, request: &Request) -> Run {
         let mut device = self.devices[request.side].clone();
         self.level += self.trend;
-        let slower = (self.level + self.noise * self.random.normal()).exp();
+        let in_burst = self.burst_every > 0 && self.requests.len().is_multiple_of(self.burst_every);
+        let burst = if in_burst { 1.0 / 3.0 } else { 0.0 };
+        let slower = (self.level + self.noise * self.random.normal() + burst).exp();
         device.service_seconds *= slower;
         device.delay_seconds *= slower;
         if let Some(beyond) = device.collapses_beyond {

@@ -6,6 +6,7 @@
 mod knee;
 mod littles_law;
 mod objective;
+mod orders;
 mod paired;
 mod steady_state;
 mod student;
@@ -13,7 +14,8 @@ mod student;
 pub use knee::{Sample, knee, past_saturation};
 pub use littles_law::littles_law;
 pub use objective::{Attained, Objective, ObjectiveError, Quantity, attained};
-pub use paired::{Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference};
+pub use orders::orders;
+pub use paired::{Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference, is_disturbed};
 pub use steady_state::{Steady, rounds_of, steady_state};
 pub use student::student_t;
 

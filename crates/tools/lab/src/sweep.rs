@@ -1,6 +1,6 @@
 //! Drives a sweep: the curve of the same volume under each of several settings, and which setting is the best.
 //!
-//! Curves that were measured one after the other differ by whatever drifted meanwhile. So after them all settings do as much as they can in alternating rounds, at
+//! Curves that were measured one after the other differ by whatever drifted meanwhile. So after them all settings do as much as they can in rounds of drawn order, at
 //! one depth that is enough for each, and the best is compared with every other one. Since nobody knew before which would be the best, the intervals are as sure as if
 //! every setting were compared with every other (decision 0027). It measures nothing itself: see [`Bench`].
 

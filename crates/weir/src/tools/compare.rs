@@ -21,7 +21,7 @@ const SIDES_MAX: usize = 26;
 /// Requests in flight of each queue at most, where nothing is said.
 const DEPTH_MAX: u32 = 256;
 
-/// Measure volumes side by side in alternating rounds, and tell differences from chance
+/// Measure volumes side by side in rounds of drawn order, and tell differences from chance
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArguments {
     /// The volumes; the others are compared with the first

@@ -78,6 +78,34 @@ fn the_same_thing_twice_shows_no_difference() {
     assert!(shown <= 1, "{shown} of 20");
 }
 
+/// Other load that comes once in two rounds falls on whichever side is next.
+#[test]
+fn bursts_of_other_load_are_told_and_are_no_difference() {
+    let (mut shown, mut told) = (0, 0);
+    for seed in 0..20 {
+        let mut model = noisy(1.0, seed);
+        model.burst_every = 4;
+        let compared = compared(&mut model, &CompareConfig { seed, ..config(16) });
+        if is_shown(&compared) {
+            println!("seed {seed}: {}", compared.comparison.summary);
+        }
+        shown += usize::from(is_shown(&compared));
+        let is_told = compared.comparison.summary.contains("disturbed");
+        assert_eq!(
+            is_told,
+            compared
+                .caveats
+                .iter()
+                .any(|of| of.code == "unknown-difference")
+        );
+        told += usize::from(is_told);
+    }
+    assert!(
+        shown <= 1 && told >= 19,
+        "{shown} shown, {told} told, of 20"
+    );
+}
+
 #[test]
 fn three_per_cent_are_found() {
     let found = (100..120)
@@ -139,23 +167,27 @@ fn each_stage_says_what_it_can() {
 }
 
 #[test]
-fn rounds_alternate_and_sides_share_their_randomness() {
+fn rounds_are_in_drawn_order_and_sides_share_their_randomness() {
     let mut model = Model::new(vec![device(1.0), device(1.0), device(1.0)], 1);
     let mut config = config(4);
     config.sides.push(side("C"));
     config.depth = Some(16);
     let compared = compared(&mut model, &config);
-    let sides: Vec<usize> = model.requests.iter().map(|of| of.side).collect();
-    assert_eq!(sides, [0, 1, 2, 2, 1, 0].repeat(6));
-    for round in model.requests.chunks(3) {
+    let stages = &compared.comparison.stages;
+    // The full load, of which the other loads are made, is run first.
+    let run = [&stages[2], &stages[1], &stages[0]];
+    let told: Vec<&Round> = run.into_iter().flat_map(|stage| &stage.rounds).collect();
+    for (round, told) in model.requests.chunks(3).zip(&told) {
         assert!(round.iter().all(|of| of.seed == round[0].seed));
+        let sides: Vec<u32> = round.iter().map(|of| of.side as u32).collect();
+        assert_eq!(sides, told.order);
     }
+    assert!(told.iter().any(|round| round.order != told[0].order));
     // No round finds in a cache what an earlier one read, of whatever stage.
     let rounds = model.requests.chunks(3);
     let seeds: std::collections::BTreeSet<u64> = rounds.map(|round| round[0].seed).collect();
     assert_eq!(seeds.len(), 12);
     assert_eq!(compared.comparison.stages[0].differences.len(), 6);
-    assert_eq!(compared.comparison.stages[0].rounds[1].order, [2, 1, 0]);
     assert!(!is_shown(&compared), "{}", compared.comparison.summary);
     assert_eq!(
         compared.comparison.summary,
@@ -203,7 +235,7 @@ fn a_round_without_figures_leaves_the_difference_unknown() {
     let mut model = Model::new(vec![device(1.0), device(1.2)], 1);
     let mut config = config(4);
     config.depth = Some(32);
-    // The third round of the first stage begins with A; B is the sixth run.
+    // In the third round of the first stage one does nothing.
     model.idle.insert(5);
     let compared = compared(&mut model, &config);
     for metric in METRICS {

@@ -1,4 +1,4 @@
-//! A comparison: the same work on several volumes, in alternating rounds.
+//! A comparison: the same work on several volumes, in rounds of drawn order.
 
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +138,7 @@ pub enum Verdict {
     NoDifferenceShown,
     /// The load fixes the metric, so that it says nothing; the same offered rate on both sides, which both sustained.
     Fixed,
-    /// Nothing can be said: there was a round in which a side did nothing, so that there is no ratio.
+    /// Nothing can be said: there was a round in which a side did nothing, so that there is no ratio, or something disturbed the measurement.
     Unknown,
 }
 

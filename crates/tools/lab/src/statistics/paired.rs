@@ -1,5 +1,5 @@
-//! By how much one thing differs from another, measured in alternating rounds: Student's confidence interval of the paired logarithms, with the order
-//! of the two within a round as a second variable. Why this and no other: decision 0027.
+//! By how much one thing differs from another, measured in rounds: Student's confidence interval of the paired logarithms, with the order
+//! of the two within a round as a second variable; and whether what is left follows a pattern in time. Why this and no other: decision 0027.
 
 use super::student::student_t;
 
@@ -46,6 +46,74 @@ impl Estimate {
 /// Where `alpha` is not between 0 and 1.
 #[must_use]
 pub fn difference(pairs: &[Pair], alpha: f64) -> Option<Estimate> {
+    let (ratios, later) = ratios(pairs)?;
+    let line = fit(&ratios, &later);
+    let reach = student_t(line.degrees, alpha) * line.deviation;
+    let fraction = |ratio: f64| ratio.exp_m1().min(FRACTION_MAX);
+    Some(Estimate {
+        fraction: fraction(line.constant),
+        low: fraction(line.constant - reach),
+        high: fraction(line.constant + reach),
+    })
+}
+
+/// Tells whether the second run of a round differs from the first by something that comes and goes in step, beside the difference and the
+/// drift: Fisher's test of the largest ordinate of the periodogram (R. A. Fisher, Tests of significance in harmonic analysis, 1929), which
+/// finds one where there is none with probability `alpha` at most. What comes and goes by less than `least`, as a fraction, is none.
+///
+/// # Panics
+/// Where `alpha` is not between 0 and 1.
+#[must_use]
+pub fn is_disturbed(pairs: &[Pair], alpha: f64, least: f64) -> bool {
+    assert!(
+        alpha > 0.0 && alpha < 1.0,
+        "a probability of error lies between 0 and 1, not at {alpha}"
+    );
+    let Some((ratios, later)) = ratios(pairs) else {
+        return false;
+    };
+    let line = fit(&ratios, &later);
+    let in_time: Vec<f64> = ratios
+        .iter()
+        .zip(&later)
+        .map(|(ratio, later)| (ratio - line.constant - line.slope * later) * later.signum())
+        .collect();
+    let powers = periodogram(&in_time);
+    let (all, largest) = powers
+        .iter()
+        .fold((0.0, 0.0), |(all, largest): (f64, f64), &power| {
+            (all + power, largest.max(power))
+        });
+    let amplitude = 2.0 * largest.sqrt() / in_time.len() as f64;
+    // The first term of the probability that the largest of so many shares is as large, which is more than the whole; each takes two of the
+    // degrees of freedom that the line left.
+    let rest = f64::from(line.degrees) / 2.0 - 1.0;
+    let chance = powers.len() as f64 * (1.0 - largest / all).powf(rest);
+    amplitude >= least && chance < alpha
+}
+
+/// The squares of the sizes of the Fourier coefficients, without the constant's. The fastest one's of an even number of values, which is
+/// one number and no two, is halved.
+fn periodogram(values: &[f64]) -> Vec<f64> {
+    let count = values.len();
+    let power = |frequency: usize| {
+        let (mut cosines, mut sines) = (0.0, 0.0);
+        for (index, value) in values.iter().enumerate() {
+            let angle = std::f64::consts::TAU * (frequency * index % count) as f64 / count as f64;
+            cosines += value * angle.cos();
+            sines += value * angle.sin();
+        }
+        let square = cosines * cosines + sines * sines;
+        match 2 * frequency == count {
+            true => square / 2.0,
+            false => square,
+        }
+    };
+    (1..=count / 2).map(power).collect()
+}
+
+/// The logarithm of each ratio, and how much later its value was measured. None as [`difference`] says.
+fn ratios(pairs: &[Pair]) -> Option<(Vec<f64>, Vec<f64>)> {
     let positive = |pair: &Pair| {
         let both = [pair.baseline, pair.value];
         both.iter().all(|of| *of > 0.0 && of.is_finite())
@@ -53,31 +121,36 @@ pub fn difference(pairs: &[Pair], alpha: f64) -> Option<Estimate> {
     if pairs.len() < PAIRS_MIN || !pairs.iter().all(positive) {
         return None;
     }
-    let ratios: Vec<f64> = pairs
-        .iter()
-        .map(|pair| (pair.value / pair.baseline).ln())
-        .collect();
-    let later: Vec<f64> = pairs.iter().map(|pair| pair.later).collect();
-    let (estimate, deviation, degrees) = fit(&ratios, &later);
-    let reach = student_t(degrees, alpha) * deviation;
-    let fraction = |ratio: f64| ratio.exp_m1().min(FRACTION_MAX);
-    Some(Estimate {
-        fraction: fraction(estimate),
-        low: fraction(estimate - reach),
-        high: fraction(estimate + reach),
-    })
+    let of = |pair: &Pair| ((pair.value / pair.baseline).ln(), pair.later);
+    Some(pairs.iter().map(of).unzip())
 }
 
-/// The constant of the line of least squares through `ratios` over `later`, its standard deviation, and the degrees of freedom: what differs when neither
-/// was measured later, drift taken out. Where all were measured in one order, drift and difference cannot be told apart, and it is the plain mean.
-fn fit(ratios: &[f64], later: &[f64]) -> (f64, f64, u32) {
+/// A line of least squares through logarithms of ratios over how much later their values were measured.
+struct Line {
+    /// What differs when neither was measured later.
+    constant: f64,
+    /// What a run later makes.
+    slope: f64,
+    /// The constant's standard deviation.
+    deviation: f64,
+    /// Degrees of freedom.
+    degrees: u32,
+}
+
+/// The line, with drift taken out. Where all were measured in one order, drift and difference cannot be told apart, and it is the plain mean.
+fn fit(ratios: &[f64], later: &[f64]) -> Line {
     let count = ratios.len() as f64;
     let (mean_later, mean_ratio) = (super::mean(later), super::mean(ratios));
     let spread: f64 = later.iter().map(|of| (of - mean_later).powi(2)).sum();
     if spread == 0.0 {
         let square: f64 = ratios.iter().map(|of| (of - mean_ratio).powi(2)).sum();
         let deviation = (square / (count - 1.0) / count).sqrt();
-        return (mean_ratio, deviation, ratios.len() as u32 - 1);
+        return Line {
+            constant: mean_ratio,
+            slope: 0.0,
+            deviation,
+            degrees: ratios.len() as u32 - 1,
+        };
     }
     let product: f64 = ratios
         .iter()
@@ -93,7 +166,12 @@ fn fit(ratios: &[f64], later: &[f64]) -> (f64, f64, u32) {
         .sum();
     let variance = square / (count - 2.0);
     let deviation = (variance * (1.0 / count + mean_later.powi(2) / spread)).sqrt();
-    (constant, deviation, ratios.len() as u32 - 2)
+    Line {
+        constant,
+        slope,
+        deviation,
+        degrees: ratios.len() as u32 - 2,
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +283,191 @@ mod tests {
             (3520..=3680).contains(&covered),
             "seed {seed}: {covered} of 4000"
         );
+    }
+
+    /// Load that comes and goes by itself, an eighth of the time.
+    struct Bursts {
+        /// From the beginning of one to that of the next, in runs.
+        period: f64,
+        /// When the first begins.
+        first: f64,
+        /// How much slower everything is meanwhile.
+        slowdown: f64,
+    }
+
+    impl Bursts {
+        const PART: f64 = 0.125;
+
+        /// Runs' worth of bursts until `time`.
+        fn until(&self, time: f64) -> f64 {
+            let periods = (time - self.first) / self.period;
+            let whole = periods.floor();
+            (whole * Self::PART + (periods - whole).min(Self::PART)) * self.period
+        }
+    }
+
+    /// What 16 rounds that follow each other say of the same thing, or of one that does `planted` times as much. Noise of 1%, a drift and a
+    /// wandering level are in it.
+    struct Series {
+        noisy: Noisy,
+        orders: weir_reactor::random::Random,
+    }
+
+    impl Series {
+        const ROUNDS: usize = 16;
+        /// As sure as `weir compare` is of each of its nine intervals.
+        const ALPHA: f64 = 0.01 / 9.0;
+        const DISTURBED_ALPHA: f64 = 0.05 / 9.0;
+
+        fn new(seed: u64) -> Series {
+            Series {
+                noisy: Noisy {
+                    random: Random::new(seed),
+                    level: 0.0,
+                    trend: 0.003,
+                    wander: 0.002,
+                    noise: 0.01,
+                },
+                orders: weir_reactor::random::Random::new(seed),
+            }
+        }
+
+        fn pairs(&mut self, planted: f64, bursts: Option<&Bursts>) -> Vec<Pair> {
+            self.noisy.level = 0.0;
+            let mut time = 0.0;
+            let mut measure = |noisy: &mut Noisy, truth: f64| {
+                let burst = bursts.map_or(0.0, |bursts| {
+                    (bursts.until(time + 1.0) - bursts.until(time)) * bursts.slowdown
+                });
+                time += 1.0;
+                noisy.measure(truth) * (1.0 - burst)
+            };
+            let orders = crate::statistics::orders(2, Self::ROUNDS, &mut self.orders);
+            let mut pair = |order: Vec<u32>| {
+                let mut values = [0.0; 2];
+                for &side in &order {
+                    let truth = [1.0, planted][side as usize];
+                    values[side as usize] = measure(&mut self.noisy, truth);
+                }
+                Pair {
+                    baseline: values[0],
+                    value: values[1],
+                    later: if order == [0, 1] { 1.0 } else { -1.0 },
+                }
+            };
+            orders.into_iter().map(&mut pair).collect()
+        }
+
+        /// Whether a difference is shown, and whether the series is called disturbed.
+        fn verdict(&mut self, planted: f64, bursts: Option<&Bursts>) -> (bool, bool) {
+            let pairs = self.pairs(planted, bursts);
+            let is_disturbed = is_disturbed(&pairs, Self::DISTURBED_ALPHA, 0.01);
+            let estimate = difference(&pairs, Self::ALPHA).expect("there are ratios");
+            let is_shown = estimate.excludes_zero() && estimate.fraction.abs() >= 0.01;
+            (is_shown && !is_disturbed, is_disturbed)
+        }
+    }
+
+    /// How many of 10,000 series with bursts of one period show a difference, and how many are called disturbed. The bursts of each begin
+    /// at another time, and slow everything by a tenth to nine tenths.
+    fn with_bursts(seed: u64, period: impl Fn(&mut Random) -> f64) -> (usize, usize) {
+        let mut series = Series::new(seed);
+        let mut random = Random::new(!seed);
+        let (mut shown, mut disturbed) = (0, 0);
+        for _ in 0..10_000 {
+            let period = period(&mut random);
+            let bursts = Bursts {
+                period,
+                first: -period * random.unit(),
+                slowdown: 0.1 + 0.8 * random.unit(),
+            };
+            let (is_shown, is_disturbed) = series.verdict(1.0, Some(&bursts));
+            shown += usize::from(is_shown);
+            disturbed += usize::from(is_disturbed);
+        }
+        (shown, disturbed)
+    }
+
+    #[test]
+    fn bursts_of_other_load_are_no_difference() {
+        let seed = 11;
+        let any = |random: &mut Random| 0.5 * (32.0_f64.ln() * random.unit()).exp();
+        let (shown, disturbed) = with_bursts(seed, any);
+        println!("any period: {shown} shown, {disturbed} disturbed");
+        // Of three stages of three metrics all nine together are to show no more than 500.
+        assert!(shown <= 500 / 9, "seed {seed}: {shown} of 10000");
+        for period in [
+            0.5,
+            1.0,
+            2.0,
+            8.0 / 3.0,
+            3.0,
+            4.0,
+            5.0,
+            6.0,
+            8.0,
+            12.0,
+            16.0,
+        ] {
+            let (shown, disturbed) = with_bursts(seed, |_| period);
+            println!("every {period:.2} runs: {shown} shown, {disturbed} disturbed");
+            // The metrics of a stage are slowed together, its three stages each for themselves.
+            assert!(
+                shown <= 500 / 3,
+                "seed {seed}, period {period}: {shown} of 10000"
+            );
+        }
+    }
+
+    /// A burst that comes once in two rounds, as the drive's own housekeeping may, is what order alone cannot take out.
+    #[test]
+    fn bursts_in_step_with_every_other_round_are_called_so() {
+        let (_, disturbed) = with_bursts(12, |_| 4.0);
+        assert!(disturbed >= 8_000, "{disturbed} of 10000");
+    }
+
+    #[test]
+    fn what_is_quiet_is_comparable_and_three_per_cent_are_found_in_it() {
+        for seed in [13, 77] {
+            let mut series = Series::new(seed);
+            let mut quiet = |planted: f64| {
+                let verdicts = (0..10_000).map(|_| series.verdict(planted, None));
+                verdicts.fold((0, 0), |(shown, disturbed), verdict| {
+                    (
+                        shown + usize::from(verdict.0),
+                        disturbed + usize::from(verdict.1),
+                    )
+                })
+            };
+            let (shown, disturbed) = quiet(1.0);
+            println!("quiet: {shown} shown, {disturbed} disturbed");
+            // Of three stages of three metrics.
+            assert!(disturbed <= 500 / 9, "seed {seed}: {disturbed} of 10000");
+            assert!(shown <= 100 / 9 + 20, "seed {seed}: {shown} of 10000");
+            let (shown, _) = quiet(1.03);
+            println!("3%: {shown} shown");
+            assert!(shown >= 9_500, "seed {seed}: {shown} of 10000");
+        }
+    }
+
+    /// What is the same in every round is no pattern, nor what rounding leaves.
+    #[test]
+    fn what_does_not_come_and_go_disturbs_nothing() {
+        let pair = |round: usize, value: f64| Pair {
+            baseline: 1.0,
+            value,
+            later: [1.0, -1.0][round % 2],
+        };
+        for pattern in [[1.1; 4], [1.0, 0.9, 1.0, 0.9], [1.0, 1.0 + 1e-9, 1.0, 1.0]] {
+            let pairs: Vec<Pair> = (0..16)
+                .map(|round| pair(round, pattern[round % 4]))
+                .collect();
+            assert!(!is_disturbed(&pairs, 0.01, 0.01), "{pattern:?}");
+        }
+        let comes = [1.2, 1.0, 1.0, 1.0];
+        let pairs: Vec<Pair> = (0..16).map(|round| pair(round, comes[round % 4])).collect();
+        assert!(is_disturbed(&pairs, 0.01, 0.01));
+        assert!(!is_disturbed(&pairs[..3], 0.01, 0.01), "too few");
     }
 
     #[test]
