@@ -28,6 +28,10 @@ enum How {
     TornBlock,
     StaleRead,
     MisdirectedWrite,
+    /// It is written where it belongs, and the block once more elsewhere.
+    DuplicatedWrite,
+    /// The last block of it is written once more, behind it.
+    OverrunningWrite,
     MisdirectedRead,
     /// One bit of what is written.
     BitFlip,
@@ -36,12 +40,14 @@ enum How {
     Honest,
 }
 
-const WORDS: [(&str, How); 9] = [
+const WORDS: [(&str, How); 11] = [
     ("lost-write", How::LostWrite),
     ("torn-write", How::TornWrite),
     ("torn-block", How::TornBlock),
     ("stale-read", How::StaleRead),
     ("misdirected-write", How::MisdirectedWrite),
+    ("duplicated-write", How::DuplicatedWrite),
+    ("overrunning-write", How::OverrunningWrite),
     ("misdirected-read", How::MisdirectedRead),
     ("bit-flip", How::BitFlip),
     ("bit-flip-in-read", How::BitFlipInRead),
@@ -137,8 +143,12 @@ impl Volume for LyingVolume {
             memory: Arc::clone(&self.memory),
             asked: RefCell::default(),
         });
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&covers) as _)?;
-        Ok(Box::new(LyingQueue { inner, covers }))
+        let open = |depth, sink| Arc::clone(&self.inner).open_queue(reactor, depth, sink);
+        Ok(Box::new(LyingQueue {
+            inner: open(depth, Rc::clone(&covers) as _)?,
+            copies: RefCell::new(open(1, Rc::new(Nobody))?),
+            covers,
+        }))
     }
 
     fn fence(&self, reply: FenceReply) {
@@ -231,8 +241,19 @@ fn changed(data: &[View], at: Range<usize>, change: impl FnOnce(&mut [u8])) -> V
     Views::from_iter([bytes.freeze()])
 }
 
+/// Waits for nothing: memory does at once what it is asked for.
+struct Nobody;
+
+impl CompletionSink for Nobody {
+    fn complete(&self, completion: Completion) {
+        unreachable!("{completion:?} comes late");
+    }
+}
+
 struct LyingQueue {
     inner: Box<dyn Queue>,
+    /// For what nobody asked for.
+    copies: RefCell<Box<dyn Queue>>,
     covers: Rc<Covers>,
 }
 
@@ -362,6 +383,23 @@ impl LyingQueue {
                 write(lba, blocks, data)
             }
             How::MisdirectedWrite => write(lie.to, blocks, data.clone()),
+            How::DuplicatedWrite => {
+                let copy = write(lie.to, 1, slice_views(data, at.start, lie.block_bytes));
+                let mut copy = VecDeque::from([Request {
+                    token: Token::default(),
+                    operation: copy,
+                }]);
+                let done = &mut VecDeque::new();
+                self.copies.borrow_mut().submit(&mut copy, done);
+                assert_eq!(done.len(), 1, "memory does at once what it is asked for");
+                write(lba, blocks, data.clone())
+            }
+            How::OverrunningWrite => {
+                let mut more = data.clone();
+                let last = views_len(data) - lie.block_bytes;
+                more.extend(slice_views(data, last, lie.block_bytes));
+                write(lba, blocks + 1, more)
+            }
             How::BitFlip => write(lba, blocks, changed(data, at, |block| lie.flip(block))),
             How::StaleRead | How::MisdirectedRead | How::BitFlipInRead | How::Honest => {
                 write(lba, blocks, data.clone())

@@ -2,7 +2,8 @@
 //!
 //! A run makes passes. In each, every block of the range is overwritten once, in an order that only the seed knows; what is there is
 //! looked at before it is overwritten, so that a write that went elsewhere is seen, and other blocks are read meanwhile. The pass
-//! ends with a flush and a comparison of everything. A check reads only: it compares with what an earlier run wrote.
+//! ends with a flush and a comparison of everything; the last one's waits until no queue writes any more, so that what strayed last is
+//! seen too. A check reads only: it compares with what an earlier run wrote.
 //!
 //! With the first block that is wrong everything ends: no queue writes any more, what is wrong is read again a few times, also
 //! through a queue of its own, and the write that seems lost is searched for on the whole volume. What all that means is told by
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use weir_block::{BlockSize, Geometry, Operation, Volume};
 use weir_memory::{Segment, View, Views};
-use weir_reactor::{Call, Instant, Reactor, Remote};
+use weir_reactor::{Call, Instant, Reactor, Receiver, Remote, Sender, oneshot};
 
 use crate::Stop;
 use crate::diagnosis::{Before, Evidence, Finding, Holds, Wanted, look};
@@ -279,18 +280,41 @@ fn start(
     config: &VerifyConfig,
     shared: &Arc<Shared>,
 ) -> Vec<Call<Result<Outcome, VerifyError>>> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..config.queues).map(|_| oneshot()).unzip();
+    let writing = Arc::new(senders);
     (0..config.queues)
-        .map(|queue| {
+        .zip(receivers)
+        .map(|(queue, all_written)| {
             let remote = &reactors[queue as usize % reactors.len()];
             let (volume, config, shared) = (Arc::clone(volume), config.clone(), Arc::clone(shared));
+            let last = LastWriter {
+                writing: Arc::clone(&writing),
+                all_written,
+            };
             remote.call(move |reactor| async move {
                 let lane = Lane::open(&reactor, &volume, config.depth)?;
                 Worker::new(reactor, lane, &volume, config, queue, shared)
-                    .run()
+                    .run(last)
                     .await
             })
         })
         .collect()
+}
+
+/// Tells a queue when no queue writes any more.
+struct LastWriter {
+    /// Each queue that writes has it. What is in it tells them of its end.
+    writing: Arc<Vec<Sender<()>>>,
+    all_written: Receiver<()>,
+}
+
+impl LastWriter {
+    /// This queue writes no more; waits until that is so of all.
+    async fn wait(self) {
+        drop(self.writing);
+        // Nothing is ever sent: the sender is dropped.
+        let _ = self.all_written.await;
+    }
 }
 
 /// What a lane remembers of a request.
@@ -380,11 +404,11 @@ impl Worker {
         }
     }
 
-    async fn run(mut self) -> Result<Outcome, VerifyError> {
+    async fn run(mut self, last: LastWriter) -> Result<Outcome, VerifyError> {
         let worked = if self.config.check_only {
             self.compare_all(true).await.map(|()| 0)
         } else {
-            self.make_passes().await
+            self.make_passes(last).await
         };
         // A request that failed says less than a block that is wrong.
         let passes = match worked {
@@ -404,7 +428,7 @@ impl Worker {
         })
     }
 
-    async fn make_passes(&mut self) -> Result<u64, VerifyError> {
+    async fn make_passes(&mut self, last: LastWriter) -> Result<u64, VerifyError> {
         let began = self.reactor.now();
         let mut passes = 0;
         loop {
@@ -421,11 +445,18 @@ impl Worker {
                 step: Step::Flush,
             };
             self.lane.alone(tag, Operation::Flush).await?;
-            self.compare_all(false).await?;
             if !whole || self.is_over(passes, began) {
-                return Ok(passes);
+                break;
+            }
+            self.compare_all(false).await?;
+            // It took its time.
+            if self.is_over(passes, began) {
+                break;
             }
         }
+        last.wait().await;
+        self.compare_all(false).await?;
+        Ok(passes)
     }
 
     fn counters(&self) -> &Counters {

@@ -130,6 +130,33 @@ fn every_lie_is_found_by_the_agent_whose_blocks_it_is_about() {
     }
 }
 
+/// What the last write of one agent does to what the other has written, and read, already.
+#[test]
+fn what_one_agent_writes_beyond_its_blocks_is_found_by_the_other() {
+    let liars = Liars::started();
+    let folder = tempfile::tempdir().unwrap();
+    let agents = two_agents(folder.path());
+    for (lie, block, to) in [
+        ("overrunning-write", 127, 128),
+        ("duplicated-write", 120, 130),
+    ] {
+        let output = retry("all that is due is sent", |_| {
+            let url = liars.add(lie, block, to);
+            let output = twice(folder.path(), &agents, &url, 250);
+            (json(&output)["unsent"] == 0).then_some(output)
+        });
+        assert_eq!(output.status.code(), Some(1), "{lie}: {}", said(&output));
+        let report = json(&output);
+        let each = report["verification"][0]["agents"].as_array();
+        let [writer, other] = &each.expect("a list")[..] else {
+            panic!("{report}")
+        };
+        assert!(writer["ok"] == true && other["ok"] == false, "{report}");
+        assert_eq!(faults(other), ["misdirected-write"], "{lie}: {report}");
+        assert_eq!(count(&other["findings"][0], "/lba"), to, "{report}");
+    }
+}
+
 /// What one agent wrote goes to the blocks of the other: both find it, and neither takes it for a write that was lost or is stale.
 #[test]
 fn what_goes_astray_from_one_agents_blocks_to_anothers_is_misdirected_for_both() {

@@ -151,6 +151,56 @@ fn a_write_that_went_elsewhere_is_no_lost_one() {
     }
 }
 
+/// What one queue writes last may go astray into what another one has written and compared already.
+#[test]
+fn what_strays_last_is_found_whoever_is_done() {
+    let first = seed_from_env_or_random();
+    println!("seed {first}");
+    let mut seen = 0;
+    for seed in (0..40).map(|run| first.wrapping_add(run)) {
+        let mut numbers = Numbers::new(seed);
+        let passes = 1 + numbers.below(2);
+        let mut config = config(&mut numbers, passes);
+        config.queues = 2 + numbers.below(3) as u32;
+        let part = BLOCKS / u64::from(config.queues);
+        let (lie, block, to) = match numbers.below(2) {
+            // Into the part of the next queue.
+            0 => ("overrunning-write", part - 1, part),
+            _ => (
+                "duplicated-write",
+                numbers.below(part),
+                BLOCKS - 1 - numbers.below(part),
+            ),
+        };
+        let about = format!("seed {seed}, {lie} {block}, pass {passes}");
+        let url = format!("lying:?size=1M&lie={lie}&block={block}&write={passes}&to={to}");
+        let found = simulate_with(seed, move |reactor| async move {
+            let volume = open(&reactor, &url).await;
+            let found = verified(&reactor, &volume, &config).await;
+            if found.is_ok() {
+                // It was overwritten before it was looked at, which leaves no trace.
+                config.check_only = true;
+                config.passes_made = passes;
+                let left = verified(&reactor, &volume, &config).await;
+                left.expect("nothing is left of it");
+            }
+            found
+        });
+        match found {
+            Ok(_) => {}
+            Err(VerifyError::Wrong { findings, .. }) => {
+                seen += 1;
+                for finding in findings {
+                    assert_eq!(finding.fault, Fault::MisdirectedWrite, "{about}: {finding}");
+                    assert!(finding.counterpart.is_some(), "{about}: {finding}");
+                }
+            }
+            Err(other) => panic!("{about}: {other}"),
+        }
+    }
+    assert!(seen >= 10, "seed {first}: {seen} of 40");
+}
+
 #[test]
 fn an_honest_volume_under_load_raises_no_alarm() {
     let first = seed_from_env_or_random();
