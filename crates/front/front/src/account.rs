@@ -125,12 +125,25 @@ impl Room {
     /// Takes bytes for a command, where there is room.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> bool {
-        if self.bytes + bytes > self.bytes_max && !self.is_alone() {
+        let fits = self.bytes + bytes <= self.bytes_max;
+        if fits && self.may_take_bytes && self.account.take(bytes) {
+            self.bytes += bytes;
+            return true;
+        }
+        self.take_alone(bytes, fits)
+    }
+
+    /// Takes bytes that only a command that is alone may have.
+    #[cold]
+    fn take_alone(&mut self, bytes: u64, fits: bool) -> bool {
+        let is_alone = self.bytes == self.set_aside;
+        if !fits && !is_alone {
             self.lack = Lack::Own;
             return false;
         }
-        if !(self.may_take_bytes && self.account.take(bytes)) {
-            if !self.is_alone() || bytes > u64::from(self.bytes_alone) {
+        let is_taken = !fits && self.may_take_bytes && self.account.take(bytes);
+        if !is_taken {
+            if !is_alone || bytes > u64::from(self.bytes_alone) {
                 self.lack = Lack::Account;
                 return false;
             }
@@ -138,12 +151,6 @@ impl Room {
         }
         self.bytes += bytes;
         true
-    }
-
-    /// Tells whether a command that takes room now is the only one that works with any.
-    #[inline]
-    fn is_alone(&self) -> bool {
-        self.bytes == self.set_aside
     }
 
     /// Takes bytes that are there already, room or not.
