@@ -27,6 +27,7 @@ LAG_NS = 100_000
 GAP = 100e-6
 LIMITED = "null:?size=1G&rate=200000&delay=100us"
 FILE_BYTES = 1 << 30
+FIGURES = ("iops", "p50", "p99")
 
 options = argparse.ArgumentParser()
 options.add_argument("--weir", required=True)
@@ -144,7 +145,7 @@ def pairs(name, ours, peer):
 
 
 def agreement(prefix, ratio):
-    for figure in ("iops", "p50", "p99"):
+    for figure in FIGURES:
         bar(f"{prefix}-{figure}", abs(ratio[figure] - 1), AGREE)
 
 
@@ -152,7 +153,7 @@ if wanted("null-processor-ratio"):
     ratio = pairs("null", lambda: weir("null:?size=1G"), lambda: fio("--ioengine=null", "--size=1G"))
     bar("null-processor-ratio", ratio["processor"], 1)
 
-if wanted("file-processor-ratio", "file-iops", "file-p50", "file-p99"):
+if wanted("file-processor-ratio", *(f"{prefix}-{figure}" for prefix in ("file", "large-file") for figure in FIGURES)):
     path = os.path.join(asked.folder, "volume")
     with open(path, "wb") as volume:
         for _ in range(FILE_BYTES >> 20):
@@ -161,16 +162,17 @@ if wanted("file-processor-ratio", "file-iops", "file-p50", "file-p99"):
     uring = ("--ioengine=io_uring", "--direct=1", f"--filename={path}", f"--size={FILE_BYTES}")
     ratio = pairs("file", lambda: weir(f"file:{path}"), lambda: fio(*uring))
     bar("file-processor-ratio", ratio["processor"], 1)
+    agreement("file", ratio)
     large = {"block": LARGE_BLOCK}
-    agreement("file", pairs("file, 64 KiB", lambda: weir(f"file:{path}", **large), lambda: fio(*uring, **large)))
+    agreement("large-file", pairs("file, 64 KiB", lambda: weir(f"file:{path}", **large), lambda: fio(*uring, **large)))
 
-if wanted("tcp-iops", "tcp-p50", "tcp-p99"):
-    if asked.initiator:
-        pairs("tcp, as fast as can be", lambda: weir(asked.tcp), lambda: initiator(asked.tcp))
-        agreement("tcp", pairs("tcp", lambda: weir(asked.tcp_limited), lambda: initiator(asked.tcp_limited)))
-    else:
-        for figure in ("iops", "p50", "p99"):
-            print(f"tcp-{figure} - {AGREE} skipped")
+for prefix, url in (("tcp", asked.tcp), ("limited-tcp", asked.tcp_limited)):
+    if wanted(*(f"{prefix}-{figure}" for figure in FIGURES)):
+        if asked.initiator:
+            agreement(prefix, pairs(prefix, lambda: weir(url), lambda: initiator(url)))
+        else:
+            for figure in FIGURES:
+                print(f"{prefix}-{figure} - {AGREE} skipped")
 
 def machine():
     """How often and for how long the machine takes the generator's processor away from a program that does nothing but look."""
@@ -197,13 +199,13 @@ def open_loop(url):
     return held
 
 
-if wanted("lag-p99-us", "lag-unsent"):
-    machine()
-    # There the gateway's pauses, and the machine's of its processor, fill the queue: what is late waited for room.
-    open_loop(asked.tcp)
-    held = open_loop(LIMITED)
-    lag = held["lag_ns"]
-    bar("lag-p99-us", lag["percentile"]["99"] / 1e3, LAG_NS / 1e3, "%.1f")
-    bar("lag-unsent", held["unsent"], 0, "%d")
+# Through NVMe/TCP the gateway's pauses, and the machine's of its processor, fill the queue: what is late waited for room.
+for prefix, url in (("lag", asked.tcp), ("own-lag", LIMITED)):
+    if wanted(f"{prefix}-p99-us", f"{prefix}-unsent"):
+        machine()
+        held = open_loop(url)
+        lag = held["lag_ns"]
+        bar(f"{prefix}-p99-us", lag["percentile"]["99"] / 1e3, LAG_NS / 1e3, "%.1f")
+        bar(f"{prefix}-unsent", held["unsent"], 0, "%d")
 
 sys.exit(1 if short else 0)
