@@ -18,8 +18,9 @@ mod volume;
 
 pub use model::{Model, Smart};
 pub use profile::{
-    Background, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, CAPACITY_BYTES_UNIT, Cache, Heat, Latency,
-    Media, Parameter, Profile, ProfileError, SizeError, Source, Stall, Throttle, WhenFull,
+    Adjustments, Background, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, CAPACITY_BYTES_UNIT, Cache,
+    Heat, Latency, Media, Parameter, Profile, ProfileError, SizeError, Source, Stall, Throttle,
+    WhenFull,
 };
 pub use truth::{Truth, TruthPhase};
 pub use volume::{SCHEME, SsdVolume};

@@ -15,6 +15,8 @@ use crate::random::Random;
 const NANOSECONDS_PER_SECOND: f64 = 1e9;
 /// How long the rate of writing keeps one draw of its noise.
 const NOISE_NANOSECONDS: u64 = 1_000_000_000;
+/// Draws that noise is made of which depends on what was before.
+const NOISE_DRAWS: u64 = 16;
 /// The least that noise leaves of a rate.
 const NOISE_LEAST: f64 = 0.1;
 /// 0 degrees Celsius, in kelvin.
@@ -71,6 +73,8 @@ pub struct Smart {
     pub mapped_bytes: u64,
     /// How often it stood still.
     pub stalls: u64,
+    /// Whether hosts are told of its cache, of what it folds and of what it collects.
+    pub has_own_counters: bool,
 }
 
 /// A drive. See the module.
@@ -288,6 +292,7 @@ impl Model {
             cache_bytes_size: of_flash(Flash::cache_size_units),
             mapped_bytes: of_flash(Flash::mapped_units),
             stalls: counters.stalls,
+            has_own_counters: self.profile.has_own_counters,
         }
     }
 
@@ -432,8 +437,22 @@ impl Model {
             return 1.0;
         }
         let interval = self.completion(begins) / NOISE_NANOSECONDS;
-        let mut random = Random::new(self.seed ^ interval.rotate_left(32), NOISE);
-        (1.0 + self.profile.noise * random.normal()).max(NOISE_LEAST)
+        let draw =
+            |interval: u64| Random::new(self.seed ^ interval.rotate_left(32), NOISE).normal();
+        let normal = match self.profile.noise_correlation {
+            0.0 => draw(interval),
+            // Of draws that count the less the longer ago they were.
+            correlation => {
+                let (mut sum, mut squares, mut weight) = (0.0, 0.0, 1.0);
+                for before in 0..NOISE_DRAWS {
+                    sum += weight * draw(interval.wrapping_sub(before));
+                    squares += weight * weight;
+                    weight *= correlation;
+                }
+                sum / f64::sqrt(squares)
+            }
+        };
+        (1.0 + self.profile.noise * normal).max(NOISE_LEAST)
     }
 
     fn draw_stall(&mut self) {

@@ -7,6 +7,8 @@ mod reader;
 
 use std::fmt;
 
+use weir_volume::{Parameters, UrlError};
+
 use reader::Reader;
 
 /// The smallest drive that is modelled: below it there are too few superblocks for garbage collection to mean anything.
@@ -223,6 +225,10 @@ pub struct Profile {
     pub background: Option<Background>,
     /// Standard deviation of the rate of writing from one second to the next, as a share of it.
     pub noise: f64,
+    /// Correlation of that with the second before, from 0 to 0.9. No profile has one.
+    pub noise_correlation: f64,
+    /// Whether it counts what no standard has a place for: its cache, what it folds and what it collects. Every profile does.
+    pub has_own_counters: bool,
     /// Of writes, beyond the time of their data.
     pub write_latency: Latency,
     /// Of reads, beyond the time of their data.
@@ -239,6 +245,45 @@ pub struct Profile {
     pub volatile_cache: bool,
     /// All of the above as it is written in the profile, each with where it is from.
     pub parameters: Vec<Parameter>,
+}
+
+/// Noise that can be asked for, in percent.
+const NOISE_PERCENT_MAX: u64 = 50;
+/// Its correlation from one second to the next, in percent.
+const NOISE_CORRELATION_PERCENT_MAX: u64 = 90;
+
+/// What the parameters of a URL change of a drive, but for its size: `noise`, `noise_correlation` and `counters`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adjustments {
+    noise: Option<f64>,
+    noise_correlation: Option<f64>,
+    has_own_counters: Option<bool>,
+}
+
+impl Adjustments {
+    /// As they are told.
+    ///
+    /// # Errors
+    /// [`UrlError`] with what is allowed.
+    pub fn of(parameters: &Parameters<'_>) -> Result<Adjustments, UrlError> {
+        let share = |name, percent_max| {
+            let percent = parameters.number(name, 0..=percent_max)?;
+            Ok::<_, UrlError>(percent.map(|percent| percent as f64 / 100.0))
+        };
+        let counters = [("own", true), ("standard", false)];
+        Ok(Adjustments {
+            noise: share("noise", NOISE_PERCENT_MAX)?,
+            noise_correlation: share("noise_correlation", NOISE_CORRELATION_PERCENT_MAX)?,
+            has_own_counters: parameters.choice("counters", &counters)?,
+        })
+    }
+
+    /// Makes them.
+    pub fn apply(self, profile: &mut Profile) {
+        profile.noise = self.noise.unwrap_or(profile.noise);
+        profile.noise_correlation = self.noise_correlation.unwrap_or(profile.noise_correlation);
+        profile.has_own_counters = self.has_own_counters.unwrap_or(profile.has_own_counters);
+    }
 }
 
 impl Profile {
@@ -292,6 +337,8 @@ impl Profile {
             idle_delay_nanoseconds: reader.time("idle_delay")?.unwrap_or(1e9),
             background: None,
             noise: reader.number("noise", 0.0..=0.5)?.unwrap_or(0.0),
+            noise_correlation: 0.0,
+            has_own_counters: true,
             write_latency: reader.latency("write_latency", "write_jitter")?,
             read_latency: reader.latency("read_latency", "read_jitter")?,
             program_nanoseconds: reader.time("program_time")?.unwrap_or(0.0),

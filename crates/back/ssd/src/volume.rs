@@ -141,6 +141,7 @@ impl Volume for SsdVolume {
 
 impl From<Smart> for Health {
     fn from(smart: Smart) -> Health {
+        let own = |bytes| smart.has_own_counters.then_some(bytes);
         Health {
             data_units_written_bytes: Some(smart.data_units_written_bytes),
             data_units_read_bytes: Some(smart.data_units_read_bytes),
@@ -153,10 +154,10 @@ impl From<Smart> for Health {
             thermal_throttle_nanoseconds: Some(smart.thermal_throttle_nanoseconds),
             thermal_throttle_transitions: Some(smart.thermal_throttle_transitions),
             media_bytes_written: Some(smart.media_bytes_written),
-            folded_bytes: Some(smart.folded_bytes),
-            collected_bytes: Some(smart.collected_bytes),
-            cache_bytes_used: Some(smart.cache_bytes_used),
-            cache_bytes_size: Some(smart.cache_bytes_size),
+            folded_bytes: own(smart.folded_bytes),
+            collected_bytes: own(smart.collected_bytes),
+            cache_bytes_used: own(smart.cache_bytes_used),
+            cache_bytes_size: own(smart.cache_bytes_size),
             // It has no thresholds that it could warn of.
             ..Health::default()
         }

@@ -11,20 +11,18 @@ use weir_volume::url::value_error;
 use weir_volume::{NullVolume, OpenError, OpenRequest, UrlError, VolumeUrl};
 
 use super::{Clock, Drive, SCHEME, SsdVolume};
-use crate::{Model, Profile};
+use crate::{Adjustments, Model, Profile};
 
 /// The longest profile that is read from a file, in bytes.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 /// The seed where none is given.
 const SEED: u64 = 1;
-/// Noise that can be asked for, in percent.
-const NOISE_PERCENT_MAX: u64 = 50;
 
 /// What the URL asks for.
 struct Wanted {
     size: Option<u64>,
     seed: u64,
-    noise_percent: Option<u64>,
+    adjustments: Adjustments,
     clock: Clock,
     /// Of a drive over no volume.
     block_size: Option<BlockSize>,
@@ -35,9 +33,7 @@ struct Wanted {
 pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
     let wanted = wanted(&request.url)?;
     let mut profile = profile(&request).await?;
-    if let Some(percent) = wanted.noise_percent {
-        profile.noise = percent as f64 / 100.0;
-    }
+    wanted.adjustments.apply(&mut profile);
     let inner = match &wanted.over {
         Some(url) => Some(request.open_member(0, url).await?),
         None => None,
@@ -77,7 +73,7 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     let parameters = url.parameters();
     let size = parameters.size("size")?;
     let seed = parameters.number("seed", 0..=u64::MAX)?;
-    let noise_percent = parameters.number("noise", 0..=NOISE_PERCENT_MAX)?;
+    let adjustments = Adjustments::of(&parameters)?;
     let choices = [("real", Clock::Real), ("model", Clock::Model)];
     let clock = parameters.choice("time", &choices)?;
     let block_size = parameters.block_size()?;
@@ -93,7 +89,7 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     Ok(Wanted {
         size,
         seed: seed.unwrap_or(SEED),
-        noise_percent,
+        adjustments,
         clock: clock.unwrap_or(Clock::Real),
         block_size,
         over,

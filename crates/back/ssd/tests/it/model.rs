@@ -131,14 +131,25 @@ fn stalls_take_their_share_of_the_rate() {
 
 #[test]
 fn noise_changes_rates_from_second_to_second_and_not_their_mean() {
+    noise_is_as_said(0.0, 0.02, -0.25..0.25);
+}
+
+#[test]
+fn noise_lasts_as_long_as_is_said() {
+    noise_is_as_said(0.6, 0.04, 0.35..0.8);
+}
+
+/// `off` is how far a mean may be, and `found` where the correlation with the second before is.
+fn noise_is_as_said(correlation: f64, off: f64, found: std::ops::Range<f64>) {
     let mut profile = quiet(builtin("970-pro-512gb"));
     profile.noise = 0.1;
+    profile.noise_correlation = correlation;
     for seed in 0..5 {
         let mut model = Model::new(&profile, seed);
         let fill = pass(&mut model, 0, 4 * MIB, 16, 0);
         let capacity = model.capacity_bytes();
         let mean = fill.rate(0, capacity) / profile.truth().fill[0].rate_bytes_per_s;
-        assert!((mean - 1.0).abs() < 0.02, "seed {seed}: {mean}");
+        assert!((mean - 1.0).abs() < off, "seed {seed}: {mean}");
         let mut rates = Vec::new();
         let (mut next, mut before) = (SECOND, 0);
         for &(bytes, at) in &fill.course {
@@ -158,6 +169,12 @@ fn noise_changes_rates_from_second_to_second_and_not_their_mean() {
             "seed {seed}: {}",
             variance.sqrt()
         );
+        let lasting: f64 = rates
+            .windows(2)
+            .map(|of| (of[0] / average - 1.0) * (of[1] / average - 1.0))
+            .sum();
+        let lasting = lasting / rates.len() as f64 / variance;
+        assert!(found.contains(&lasting), "seed {seed}: {lasting}");
     }
 }
 

@@ -260,6 +260,28 @@ fn all_reactors_have_one_drive() {
 }
 
 #[test]
+fn a_drive_tells_of_its_cache_where_it_is_to() {
+    let seed = seed("a_drive_tells_of_its_cache_where_it_is_to");
+    for (counters, is_told) in [("", true), ("&counters=standard", false)] {
+        let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+        let volume = open(&harness, &format!("ssd:consumer-qlc?size=64M{counters}"));
+        let report = harness.run(
+            0,
+            move |reactor| async move { volume.health(&reactor).await },
+        );
+        let health = report.health.expect("a drive has counters");
+        let own = [
+            health.folded_bytes,
+            health.collected_bytes,
+            health.cache_bytes_used,
+            health.cache_bytes_size,
+        ];
+        assert!(own.iter().all(|of| of.is_some() == is_told), "{health:?}");
+        assert!(health.data_units_written_bytes.is_some(), "{health:?}");
+    }
+}
+
+#[test]
 fn a_drive_by_the_models_clock_keeps_nobody_waiting() {
     let seed = seed("a_drive_by_the_models_clock_keeps_nobody_waiting");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);

@@ -10,7 +10,7 @@ use weir_drive::{DriveState, Identity};
 use weir_lab::secret::without_in_text;
 use weir_load::Stop;
 use weir_report::words;
-use weir_ssd::{CAPACITY_BYTES_UNIT, Model, Profile};
+use weir_ssd::{Adjustments, CAPACITY_BYTES_UNIT, Model, Profile};
 use weir_volume::VolumeUrl;
 
 use crate::tools::present::Line;
@@ -19,8 +19,6 @@ use crate::tools::present::Line;
 const SCHEME: &str = "ssd";
 /// The seed where none is given, as `ssd:` volumes have it.
 const SEED: u64 = 1;
-/// Noise that can be asked for, in percent.
-const NOISE_PERCENT_MAX: u64 = 50;
 /// The longest write: no volume is in the way of one.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
@@ -32,7 +30,7 @@ struct Modelled {
 }
 
 impl Modelled {
-    /// Of `ssd:PROFILE?size=...&seed=...&noise=...`.
+    /// Of `ssd:PROFILE?size=...&seed=...`.
     fn of(url: &VolumeUrl) -> anyhow::Result<Self> {
         if url.scheme() != SCHEME {
             bail!(
@@ -47,14 +45,12 @@ impl Modelled {
         let parameters = url.parameters();
         let size = parameters.size("size")?;
         let seed = parameters.number("seed", 0..=u64::MAX)?;
-        let noise = parameters.number("noise", 0..=NOISE_PERCENT_MAX)?;
+        let adjustments = Adjustments::of(&parameters)?;
         parameters.finish().with_context(|| {
-            format!("{url}: of a modelled drive on its own clock there are size, seed and noise")
+            format!("{url}: of a modelled drive on its own clock there are size, seed, noise, noise_correlation and counters")
         })?;
         let mut profile = profile(url.path())?;
-        if let Some(percent) = noise {
-            profile.noise = percent as f64 / 100.0;
-        }
+        adjustments.apply(&mut profile);
         if let Some(bytes) = size {
             profile = profile.scaled(bytes).with_context(|| format!("{url}"))?;
         }
@@ -210,7 +206,7 @@ mod tests {
             ("ssd:", "a profile"),
             ("ssd:nothing", "970-evo-plus-1tb"),
             ("ssd:/nowhere/at.toml", "cannot be read"),
-            ("ssd:optane?time=real", "size, seed and noise"),
+            ("ssd:optane?time=real", "size, seed, noise"),
             ("ssd:optane?noise=51", "noise"),
             ("ssd:optane?size=1", "16 MiB"),
         ] {
