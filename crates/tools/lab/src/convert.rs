@@ -118,10 +118,10 @@ pub fn unsteady(run: &Run) -> Option<Caveat> {
     let rounds = format!("rounds of {}s", steady.round_seconds);
     let text = match (steady.reached, steady.held) {
         (false, _) => format!(
-            "throughput did not settle: by SNIA's rule no five {rounds} in a row are steady; run for longer, or take the mean for what it is"
+            "throughput did not settle: by SNIA's rule, though nothing was preconditioned as SNIA has it, no five {rounds} in a row are steady; run for longer, or take the mean for what it is"
         ),
         (true, Some(false)) => format!(
-            "throughput settled at {:.0} requests a second ({rounds}, by SNIA's rule) and did not stay there: the mean covers both",
+            "throughput settled at {:.0} requests a second ({rounds}, by SNIA's rule, though nothing was preconditioned) and did not stay there: the mean covers both",
             steady.mean
         ),
         (true, _) => return None,
