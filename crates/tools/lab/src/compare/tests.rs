@@ -106,6 +106,32 @@ fn bursts_of_other_load_are_told_and_are_no_difference() {
     );
 }
 
+/// Each interval is as much surer as there are more of them.
+#[test]
+fn all_intervals_together_are_as_sure_as_is_asked() {
+    let config = config(8);
+    let pairs: Vec<Pair> = (0..8)
+        .map(|round| Pair {
+            baseline: 100.0,
+            value: 100.0 + f64::from(round * round % 5),
+            later: if round % 3 == 0 { -1.0 } else { 1.0 },
+        })
+        .collect();
+    for intervals in [1, 9, 90] {
+        let judge = Judge::of(&config, intervals);
+        let found = judge.difference(1, Metric::Throughput, &pairs);
+        let alone = difference(&pairs, 0.01 / intervals as f64).expect("there are ratios");
+        assert!(
+            (found.percent_low - alone.low * 100.0).abs() < 1e-9,
+            "{found:?}"
+        );
+        assert!(
+            (found.percent_high - alone.high * 100.0).abs() < 1e-9,
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn three_per_cent_are_found() {
     let found = (100..120)

@@ -667,6 +667,19 @@ mod tests {
     use weir_reactor::random::Random;
 
     #[test]
+    fn so_many_percent_are_not_longer_than_a_percentile() {
+        let hundred = Latencies::pack((1..=100).map(|value| (value, 1)));
+        for percent in [1_u32, 50, 90, 99, 100] {
+            assert_eq!(hundred.percentile(f64::from(percent)), percent.into());
+        }
+        assert_eq!(hundred.percentile(99.1), 100);
+        assert_eq!(hundred.percentile(0.0), 1);
+        let two = Latencies::pack([(10, 1), (20, 1)].into_iter());
+        assert_eq!((two.percentile(50.0), two.percentile(51.0)), (10, 20));
+        assert_eq!(Latencies::default().percentile(50.0), 0);
+    }
+
+    #[test]
     fn latencies_are_the_histogram_they_were_made_from_also_when_merged() {
         let seed = weir_reactor::sim::seed_from_env_or_random();
         println!("seed {seed}");
