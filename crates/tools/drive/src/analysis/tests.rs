@@ -271,6 +271,17 @@ fn percentiles_are_of_windows_of_a_second() {
     assert_eq!((rate.median, rate.p5, rate.p0_1), (100.0, 100.0, 50.0));
     assert!((rate.mean - 99.5).abs() < 1e-9);
     assert_eq!((window_seconds(300.0), window_seconds(2.0)), (1.0, 0.1));
+    // Each rate from 1 to 100 in one window, and not in order.
+    let samples: Vec<Sample> = (0..100)
+        .map(|index| Sample {
+            seconds: 1.0,
+            bytes: index * 37 % 100 + 1,
+            nanoseconds_longest: 0,
+            nanoseconds_gap: None,
+        })
+        .collect();
+    let rate = super::rate(&samples, 1.0).unwrap();
+    assert_eq!((rate.p5, rate.p0_1, rate.mean), (5.0, 1.0, 50.5));
 }
 
 fn some_samples() -> impl Strategy<Value = Vec<Sample>> {

@@ -404,10 +404,13 @@ fn the_histogram_log_holds_the_histograms() {
     let sources = some();
     let log = text(Format::Hdr, &sources[1..]);
     let mut counts = std::collections::BTreeMap::<String, u64>::new();
+    let mut before = std::time::Duration::ZERO;
     for entry in IntervalLogIterator::new(log.as_bytes()) {
         let LogEntry::Interval(line) = entry.expect("an entry") else {
             continue;
         };
+        assert!(line.start_timestamp() >= before, "it goes on in time");
+        before = line.start_timestamp();
         let bytes = base64::Engine::decode(
             &base64::engine::general_purpose::STANDARD,
             line.encoded_histogram(),
@@ -426,6 +429,7 @@ fn the_histogram_log_holds_the_histograms() {
     let requests = sources[1].document.runs()[0].operations.requests();
     let expected = ["", "read.response", "read.service"].map(|tag| (tag.to_owned(), requests));
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
+    assert!(!before.is_zero(), "there are several intervals");
 }
 
 /// The class path of HdrHistogram for Java, as Debian has it.
