@@ -81,7 +81,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         (&["ssd:nothing", "--simulated"], &["970-evo-plus-1tb"]),
         (
             &["ssd:optane?depth=1", "--simulated"],
-            &["size, seed and noise"],
+            &["size, seed, noise"],
         ),
         (&["ssd:optane", "--simulated", "--seed", "2"], &["--seed"]),
         (&["nonsense:x"], &["nonsense"]),
