@@ -62,7 +62,7 @@ pub enum CommandFailure {
     /// The unit told of a change whenever it was asked.
     #[error("the unit changed each of the {times} times that it was asked what it is")]
     Unsteady {
-        /// How often that was.
+        /// Number of times.
         times: u32,
     },
     /// The connection ended before the answer.
@@ -90,7 +90,7 @@ pub(crate) struct Asking {
     known: Rc<Known>,
 }
 
-/// How much is known of a unit.
+/// Knowledge of a unit, and its age.
 #[derive(Default)]
 struct Known {
     /// Unit attentions that were met, whoever asked.

@@ -73,7 +73,7 @@ pub struct Smart {
     pub mapped_bytes: u64,
     /// How often it stood still.
     pub stalls: u64,
-    /// Whether hosts are told of its cache, of what it folds and of what it collects.
+    /// The drive reports its cache, folding and garbage collection to hosts.
     pub has_own_counters: bool,
 }
 

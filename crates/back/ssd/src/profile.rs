@@ -227,7 +227,7 @@ pub struct Profile {
     pub noise: f64,
     /// Correlation of that with the second before, from 0 to 0.9. No profile has one.
     pub noise_correlation: f64,
-    /// Whether it counts what no standard has a place for: its cache, what it folds and what it collects. Every profile does.
+    /// The drive reports counters that no standard has: cache, folding, garbage collection. Every profile sets it.
     pub has_own_counters: bool,
     /// Of writes, beyond the time of their data.
     pub write_latency: Latency,
@@ -252,7 +252,7 @@ const NOISE_PERCENT_MAX: u64 = 50;
 /// Its correlation from one second to the next, in percent.
 const NOISE_CORRELATION_PERCENT_MAX: u64 = 90;
 
-/// What the parameters of a URL change of a drive, but for its size: `noise`, `noise_correlation` and `counters`.
+/// Changes to a profile that a URL asks for, except its size: `noise`, `noise_correlation` and `counters`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adjustments {
     noise: Option<f64>,

@@ -180,7 +180,7 @@ impl Room {
         self.set_aside += bytes;
     }
 
-    /// What was set aside is as if it had been taken: its command lacks nothing any more, or ends.
+    /// Counts bytes that were set aside as taken: their command has all its room now, or ends.
     pub fn use_aside(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.set_aside, "what is used was set aside");
         self.set_aside = self.set_aside.saturating_sub(bytes);

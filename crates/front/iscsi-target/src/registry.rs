@@ -142,8 +142,7 @@ impl State {
 pub(crate) enum Grant {
     /// The session is there.
     Granted(Arc<Shared>),
-    /// What sessions of the initiator have left is not known yet, or one of the same nexus has not ended: [`Message::Retry`] comes when
-    /// it is to be tried again.
+    /// An earlier session of the initiator may still have requests under way that matter here. [`Message::Retry`] says when to try again.
     Wait,
     /// There are as many sessions as there may be; which bound that is.
     Full(&'static str),

@@ -29,7 +29,7 @@ const AT_LIMIT: f64 = 0.9;
 const STAGES: u32 = 3;
 pub(crate) const METRICS: [Metric; 3] =
     [Metric::Throughput, Metric::LatencyMean, Metric::LatencyP99];
-/// How many comparisons may be called disturbed where nothing disturbs.
+/// Share of undisturbed comparisons that may be called disturbed.
 const FALSELY_DISTURBED: f64 = 0.05;
 /// Why nothing can be said where the rounds differ by a pattern in time.
 const DISTURBED: &str = "not comparable here: disturbed by something that comes and goes";
@@ -455,7 +455,7 @@ fn settled(maxima: &[f64], at_maximum: &[Difference]) -> Vec<f64> {
 pub(crate) struct Judge {
     /// How often each interval may miss the truth, so that all together miss it as seldom as was asked for (Bonferroni).
     alpha: f64,
-    /// How often each may be called disturbed where nothing disturbs.
+    /// Share of undisturbed differences that may be called disturbed.
     disturbed_alpha: f64,
     least: f64,
 }

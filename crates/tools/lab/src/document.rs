@@ -63,7 +63,7 @@ pub enum Body {
     Curve {
         /// One for each series of points: one for `weir curve`, more where something else was varied as well.
         curves: Vec<Curve>,
-        /// What was varied, side by side at full load in rounds of drawn order, the best first; one stage.
+        /// The settings, side by side at full load in rounds of drawn order, the best first; one stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<Comparison>,
     },

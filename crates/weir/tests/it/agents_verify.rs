@@ -130,7 +130,7 @@ fn every_lie_is_found_by_the_agent_whose_blocks_it_is_about() {
     }
 }
 
-/// What the last write of one agent does to what the other has written, and read, already.
+/// The last write of one agent damages blocks that the other has compared already.
 #[test]
 fn what_one_agent_writes_beyond_its_blocks_is_found_by_the_other() {
     let liars = Liars::started();

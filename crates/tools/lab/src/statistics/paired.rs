@@ -127,9 +127,9 @@ fn ratios(pairs: &[Pair]) -> Option<(Vec<f64>, Vec<f64>)> {
 
 /// A line of least squares through logarithms of ratios over how much later their values were measured.
 struct Line {
-    /// What differs when neither was measured later.
+    /// Difference when neither was measured later.
     constant: f64,
-    /// What a run later makes.
+    /// Change for each run later.
     slope: f64,
     /// The constant's standard deviation.
     deviation: f64,
@@ -291,7 +291,7 @@ mod tests {
         period: f64,
         /// When the first begins.
         first: f64,
-        /// How much slower everything is meanwhile.
+        /// Share of the speed that a burst takes away.
         slowdown: f64,
     }
 
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// What 16 rounds that follow each other say of the same thing, or of one that does `planted` times as much. Noise of 1%, a drift and a
+    /// Results of 16 successive rounds of the same thing, or of one that does `planted` times as much. Noise of 1%, a drift and a
     /// wandering level are in it.
     struct Series {
         noisy: Noisy,
@@ -358,7 +358,7 @@ mod tests {
             orders.into_iter().map(&mut pair).collect()
         }
 
-        /// Whether a difference is shown, and whether the series is called disturbed.
+        /// Returns "a difference is shown" and "the series is called disturbed".
         fn verdict(&mut self, planted: f64, bursts: Option<&Bursts>) -> (bool, bool) {
             let pairs = self.pairs(planted, bursts);
             let is_disturbed = is_disturbed(&pairs, Self::DISTURBED_ALPHA, 0.01);
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// How many of 10,000 series with bursts of one period show a difference, and how many are called disturbed. The bursts of each begin
+    /// Counts which of 10,000 series with bursts of one period show a difference, and which are called disturbed. The bursts of each begin
     /// at another time, and slow everything by a tenth to nine tenths.
     fn with_bursts(seed: u64, period: impl Fn(&mut Random) -> f64) -> (usize, usize) {
         let mut series = Series::new(seed);
@@ -450,7 +450,7 @@ mod tests {
         }
     }
 
-    /// What is the same in every round is no pattern, nor what rounding leaves.
+    /// A constant is no pattern, and neither is rounding.
     #[test]
     fn what_does_not_come_and_go_disturbs_nothing() {
         let pair = |round: usize, value: f64| Pair {

@@ -151,7 +151,7 @@ fn a_write_that_went_elsewhere_is_no_lost_one() {
     }
 }
 
-/// What one queue writes last may go astray into what another one has written and compared already.
+/// The last write of one queue may damage blocks that another queue has compared already.
 #[test]
 fn what_strays_last_is_found_whoever_is_done() {
     let first = seed_from_env_or_random();
