@@ -12,6 +12,7 @@ mod health;
 mod request;
 mod sink;
 pub mod size;
+pub mod text;
 mod volume;
 
 pub use error::VolumeError;

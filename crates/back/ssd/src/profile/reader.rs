@@ -1,9 +1,10 @@
 //! Reads a profile's keys, and names the line of what is wrong in them.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+use weir_block::text::line_of;
 
 use super::{
     Background, CAPACITY_BYTES_MAX, CAPACITY_BYTES_MIN, CAPACITY_BYTES_UNIT, Cache, Heat, Latency,
@@ -43,7 +44,7 @@ impl<'a> Reader<'a> {
     pub(super) fn tree(text: &'a str, file: &str) -> Result<Spanned<DeTable<'a>>, ProfileError> {
         DeTable::parse(text).map_err(|error| ProfileError {
             file: file.to_owned(),
-            line: line_of(text, error.span().unwrap_or(0..0)),
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
             what: format!("this is not TOML: {}", error.message()),
             allowed: SHAPE.to_owned(),
         })
@@ -79,7 +80,7 @@ impl<'a> Reader<'a> {
     }
 
     fn line(&self, value: &Spanned<DeValue<'_>>) -> usize {
-        line_of(self.text, value.span())
+        line_of(self.text, value.span().start)
     }
 
     /// The line of a key, or the last one where it is missing.
@@ -120,7 +121,7 @@ impl<'a> Reader<'a> {
             !["value", "source", "note"].contains(&name.get_ref().as_ref())
         };
         if let Some(other) = table.keys().find(other) {
-            let line = line_of(self.text, other.span());
+            let line = line_of(self.text, other.span().start);
             return Err(self.error(line, format!("{key} has '{}'", other.get_ref()), SHAPE));
         }
         let value = Self::find(table, "value");
@@ -443,7 +444,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         };
         let what = format!("a profile has no key '{}'", key.get_ref());
-        let line = line_of(self.text, key.span());
+        let line = line_of(self.text, key.span().start);
         Err(self.error(line, what, format!("it has {}", self.known.join(", "))))
     }
 
@@ -501,11 +502,6 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
-}
-
-fn line_of(text: &str, span: Range<usize>) -> usize {
-    let before = &text.as_bytes()[..span.start.min(text.len())];
-    before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
 fn number_of(value: &DeValue<'_>) -> Option<f64> {

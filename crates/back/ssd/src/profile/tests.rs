@@ -181,6 +181,10 @@ fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
             "{error}"
         );
     }
+    // A text that is not ended reaches the end of the file, where no line begins.
+    let error = refused("note = \"\"\"", None);
+    assert!(error.what.contains("not TOML"), "{error}");
+    assert_eq!(error.line, SMALL.lines().count() + 1, "{error}");
     let capacity = r#"capacity = { value = "64MiB", source = "assumed" }"#;
     for (line, what) in [
         ("", "capacity is missing"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 use weir_block::size;
+use weir_block::text::line_of;
 use weir_load::workload::WorkloadError;
 
 use super::JobError;
@@ -47,8 +48,7 @@ impl<'a> Source<'a> {
     }
 
     fn line(&self, span: Range<usize>) -> usize {
-        let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
-        before.iter().filter(|&&byte| byte == b'\n').count() + 1
+        line_of(self.text, span.start)
     }
 
     fn error(&self, line: usize, wrong: &str, allowed: &str) -> JobError {
