@@ -24,6 +24,7 @@ mod world;
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::future::Future;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
@@ -76,7 +77,8 @@ fn current() -> Option<Rc<Inner>> {
     })
 }
 
-/// A seed for a randomised test: `WEIR_SEED` from the environment where it is set, else one that differs each time.
+/// A seed for a randomised test: `WEIR_SEED` from the environment where it is set. Else one of the test's own that
+/// follows from `WEIR_SEEDS_OF`, where that is set, so that a whole run can be repeated; else one that differs each time.
 ///
 /// # Panics
 /// When `WEIR_SEED` is not a number.
@@ -86,10 +88,15 @@ pub fn seed_from_env_or_random() -> u64 {
         Ok(text) => text
             .parse()
             .unwrap_or_else(|_| panic!("WEIR_SEED is a number below 2^64, not {text:?}")),
-        Err(_) => {
-            let keys = std::hash::RandomState::new();
-            std::hash::BuildHasher::hash_one(&keys, std::process::id())
-        }
+        Err(_) => match std::env::var_os("WEIR_SEEDS_OF") {
+            Some(run) => {
+                // A test's thread has the test's name.
+                let thread = std::thread::current();
+                let keys = BuildHasherDefault::<DefaultHasher>::default();
+                keys.hash_one((run, thread.name()))
+            }
+            None => RandomState::new().hash_one(std::process::id()),
+        },
     }
 }
 

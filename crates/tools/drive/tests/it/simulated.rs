@@ -5,6 +5,7 @@ use weir_drive::phases::name;
 use weir_drive::simulated::{self, Device, Striped};
 use weir_drive::{Config, DriveState, Identity, PassKind, State};
 use weir_load::Stop;
+use weir_reactor::sim::seed_from_env_or_random;
 use weir_ssd::{Model, Profile};
 
 /// Drives are modelled at this size, with writes of this length: what is a part of the capacity stays the same part.
@@ -13,16 +14,10 @@ const BLOCK: u64 = 256 << 10;
 /// Writes of a drive in its own size.
 const LONG_BLOCK: u64 = 8 << 20;
 
-/// A seed that differs each time and is printed, or the one of the environment.
+/// A seed, which is printed.
 fn seed() -> u64 {
-    let seed = match std::env::var("WEIR_SEED") {
-        Ok(text) => text.parse().expect("WEIR_SEED is a number"),
-        Err(_) => {
-            use std::hash::{BuildHasher, RandomState};
-            RandomState::new().hash_one(0)
-        }
-    };
-    println!("seed {seed}");
+    let seed = seed_from_env_or_random();
+    println!("WEIR_SEED={seed}");
     seed
 }
 
