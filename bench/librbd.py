@@ -26,6 +26,8 @@ options.add_argument("--pairs", type=int, required=True)
 options.add_argument("--seconds", type=int, required=True)
 options.add_argument("--what", choices=["pairs", "images"], required=True)
 options.add_argument("--note", default="")
+options.add_argument("--prefix", default="", help="of the names of bars")
+options.add_argument("--fio-conf", required=True, help="fio's configuration of Ceph")
 asked = options.parse_args()
 
 
@@ -33,10 +35,10 @@ def note(text):
     print("#", text, flush=True)
 
 
-def run(command):
+def run(command, **variables):
     """Runs the command: its standard output, and the processor seconds of it and its children."""
     before = os.times()
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables})
     after = os.times()
     if done.returncode != 0:
         sys.stderr.write(done.stderr)
@@ -79,7 +81,7 @@ def through_fio(images, size, reads):
     command += ["--group_reporting", "--output-format=json"]
     for image in range(images):
         command += [f"--name=image{image}", f"--rbdname=fio{image}"]
-    out, spent = run(command)
+    out, spent = run(command, CEPH_CONF=asked.fio_conf)
     job = json.loads(out[out.index("{") :])["jobs"][0]
     iops = job["read"]["iops"] + job["write"]["iops"]
     return iops, spent / (iops * (asked.seconds + RAMP)) * 1e6
@@ -87,8 +89,10 @@ def through_fio(images, size, reads):
 
 def pairs():
     short = False
+    note(asked.note)
     for images in (1, 4):
-        for name, size, reads in WORKLOADS:
+        for workload, size, reads in WORKLOADS:
+            name = asked.prefix + workload
             ratios, costs = [], []
             for pair in range(asked.pairs):
                 first = through_weir(images, size, reads) if pair % 2 == 0 else None

@@ -2,7 +2,7 @@
 //!
 //! Everything here blocks, and belongs on threads that may.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
@@ -11,10 +11,10 @@ use weir_volume::parts::lock;
 use crate::auto::InFlightMax;
 use crate::error::CephError;
 use crate::host::in_background;
-use crate::options::{Cache, Options};
+use crate::options::{Cache, Options, Settings};
 use crate::sys::{Api, LibraryError, Pool, Rados};
 use crate::threads::{self, Thread};
-use crate::tuning::tune;
+use crate::tuning::{OPTIONS, Tuned, choose, tune};
 use crate::usage::{BusiestThread, ClientCost};
 
 /// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
@@ -99,6 +99,7 @@ pub(crate) struct GroupKey {
     pub(crate) credentials: Credentials,
     pub(crate) cache: Cache,
     pub(crate) images_max: u32,
+    pub(crate) settings: Settings,
 }
 
 impl GroupKey {
@@ -111,17 +112,13 @@ impl GroupKey {
             },
             cache: options.cache,
             images_max: options.sharing.images_max(),
+            settings: options.settings,
         }
     }
 }
 
-/// A connection to a cluster.
-pub(crate) fn connect(
-    ceph: &Ceph,
-    credentials: &Credentials,
-    cache: Cache,
-) -> Result<Rados, CephError> {
-    let _connecting = Connecting::begin();
+/// A client that has its configuration and is not connected yet.
+fn configured(ceph: &Ceph, credentials: &Credentials, cache: Cache) -> Result<Rados, CephError> {
     let id = &credentials.id;
     let rados = Rados::create(ceph.api()?, &format!("client.{id}"))
         .map_err(CephError::of("cannot make a client of Ceph", id))?;
@@ -161,18 +158,35 @@ pub(crate) fn connect(
             tracing::debug!(option, value, "this version of Ceph has no such option");
         }
     }
-    tune(&rados);
-    let from = conf.unwrap_or("the default ceph.conf");
-    let action = format!("cannot connect to the cluster of {from}");
-    let connected = rados.connect();
-    connected.map_err(|errno| CephError::connecting(action, id, errno))?;
     Ok(rados)
+}
+
+/// Connects a client that has its configuration.
+fn connected(rados: Rados, credentials: &Credentials) -> Result<Rados, CephError> {
+    let _connecting = Connecting::begin();
+    let from = credentials.conf.as_deref();
+    let from = from.unwrap_or("the default ceph.conf");
+    let action = format!("cannot connect to the cluster of {from}");
+    let done = rados.connect();
+    done.map_err(|errno| CephError::connecting(action, &credentials.id, errno))?;
+    Ok(rados)
+}
+
+/// A connection to a cluster, for something else than images.
+pub(crate) fn connect(
+    ceph: &Ceph,
+    credentials: &Credentials,
+    cache: Cache,
+) -> Result<Rados, CephError> {
+    connected(configured(ceph, credentials, cache)?, credentials)
 }
 
 /// Clients of one cluster that are alike, for images to share.
 pub(crate) struct Group {
     ceph: Arc<Ceph>,
     pub(crate) key: GroupKey,
+    /// What its clients are tuned in. Known when the first of them connects.
+    tuned: OnceLock<Vec<Tuned>>,
     /// Never held while anything waits for the cluster: reports take it too.
     clients: Mutex<Clients>,
     /// One that was to be shared is connected, or could not be.
@@ -222,6 +236,8 @@ pub struct ClientReport {
     pub apart: bool,
     /// The busiest of its threads when it was last looked at; none where it is not looked at, or its threads cannot be told apart.
     pub busiest_thread: Option<BusiestThread>,
+    /// What it has of the options that Weir tunes on small machines.
+    pub settings: BTreeMap<String, String>,
     /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
     pub fenced: bool,
     /// What it has added to this process; none where that could not be told apart from other clients that connected at the same time,
@@ -234,6 +250,7 @@ impl Group {
         Arc::new(Group {
             ceph,
             key,
+            tuned: OnceLock::new(),
             clients: Mutex::default(),
             connected: Condvar::new(),
             moving: AtomicBool::new(false),
@@ -316,15 +333,38 @@ impl Group {
         free.map(Seat::at)
     }
 
+    fn configured(&self) -> Result<Rados, CephError> {
+        configured(&self.ceph, &self.key.credentials, self.key.cache)
+    }
+
+    /// What its clients are tuned in.
+    fn tuned(&self) -> Result<&[Tuned], CephError> {
+        if let Some(known) = self.tuned.get() {
+            return Ok(known);
+        }
+        let chosen = match self.key.settings {
+            Settings::Ceph => Vec::new(),
+            Settings::Auto => {
+                let connect = |rados| connected(rados, &self.key.credentials);
+                choose(self.configured()?, connect)?
+            }
+        };
+        Ok(self.tuned.get_or_init(|| chosen))
+    }
+
     fn connect(self: &Arc<Self>, role: Role) -> Result<Client, CephError> {
+        let Credentials { id, .. } = &self.key.credentials;
+        let tuned = self.tuned()?;
         let before = Before::now();
-        let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
-        let id = &self.key.credentials.id;
+        let rados = self.configured()?;
+        tune(&rados, tuned);
+        let rados = connected(rados, &self.key.credentials)?;
         let failed = |errno| CephError::new("cannot learn this client's address", id, errno);
         Ok(Client {
             address: rados.addresses().map_err(failed)?,
             cluster: rados.cluster().map_err(failed)?,
             in_flight_max: in_flight_max(&rados),
+            settings: settings(&rados),
             threads: Mutex::new(before.since().map(|(_, threads)| threads)),
             busiest_thread: Mutex::default(),
             rados: Arc::new(rados),
@@ -363,6 +403,7 @@ impl Group {
             own: client.is_own(),
             apart: client.role == Role::Apart,
             busiest_thread: lock(&client.busiest_thread).clone(),
+            settings: client.settings.clone(),
             fenced: client.is_fenced(),
             cost: client.cost.get().copied().flatten(),
         })
@@ -389,6 +430,12 @@ pub(crate) fn let_go(client: Arc<Client>) {
     if let Some(last) = Arc::into_inner(client) {
         in_background("weir-rbd-close", move || drop(last));
     }
+}
+
+/// What a client has of the options that are tuned.
+fn settings(rados: &Rados) -> BTreeMap<String, String> {
+    let of = |option: &str| Some((option.to_owned(), rados.get(option).ok()?.trim().to_owned()));
+    OPTIONS.into_iter().filter_map(of).collect()
 }
 
 /// Reads how much a client's configuration lets be under way; Ceph's defaults where it does not say.
@@ -426,6 +473,7 @@ pub(crate) struct Client {
     pub(crate) cluster: String,
     pub(crate) role: Role,
     pub(crate) in_flight_max: InFlightMax,
+    settings: BTreeMap<String, String>,
     /// Its threads; none where they could not be told from those of others that came at the same time.
     pub(crate) threads: Mutex<Option<Vec<Thread>>>,
     pub(crate) busiest_thread: Mutex<Option<BusiestThread>>,

@@ -35,7 +35,7 @@ pub use error::CephError;
 pub use host::{Identity, RbdHost, SCHEME};
 pub use images::{ImageInfo, Images, NewImage, Snapshot, Trashed};
 pub use moving::NotMoved;
-pub use options::{Cache, ImageName, Options, Sharing};
+pub use options::{Cache, ImageName, Options, Settings, Sharing};
 pub use sys::LibraryError;
 pub use usage::{BusiestThread, ClientCost, LibrbdTimes, Taken};
 pub use volume::{RbdVolume, VolumeReport};

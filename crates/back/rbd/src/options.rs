@@ -92,6 +92,21 @@ impl Sharing {
     }
 }
 
+/// What a client's threads and receives are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Settings {
+    /// Ceph's own, or fewer threads and longer receives on a machine of few processors where nobody has configured them.
+    #[default]
+    Auto,
+    /// Ceph's own, or what is configured.
+    Ceph,
+}
+
+impl Settings {
+    const NAMES: [(&'static str, Settings); 2] =
+        [("auto", Settings::Auto), ("ceph", Settings::Ceph)];
+}
+
 /// The name of an image: `POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImageName {
@@ -165,6 +180,8 @@ pub struct Options {
     pub cache: Cache,
     /// Images that share a client.
     pub sharing: Sharing,
+    /// The threads and receives of its client.
+    pub settings: Settings,
     /// The size of the blocks; none: what fits the image.
     pub block_size: Option<BlockSize>,
     /// After how long a request has timed out.
@@ -208,6 +225,9 @@ impl Options {
                 .choice("cache", &Cache::NAMES)?
                 .unwrap_or_default(),
             sharing: Sharing::from_url(&parameters)?,
+            settings: parameters
+                .choice("client_settings", &Settings::NAMES)?
+                .unwrap_or_default(),
             block_size: parameters.block_size()?,
             io_timeout: timeout("io_timeout", IO_TIMEOUT)?,
             fence_timeout: timeout("fence_timeout", FENCE_TIMEOUT)?,
@@ -276,21 +296,25 @@ mod tests {
     fn what_is_not_said_is_as_a_gateway_wants_it() {
         let plain = options("rbd:p/i").unwrap();
         assert_eq!(
-            (plain.cache, plain.sharing),
-            (Cache::Off, Sharing::Images(32))
+            (plain.cache, plain.sharing, plain.settings),
+            (Cache::Off, Sharing::Images(32), Settings::Auto)
         );
         assert_eq!(
             (&*plain.id, plain.conf, plain.keyring),
             ("admin", None, None)
         );
         let said = options(
-            "rbd:p/i?cache=writeback&bdevs_per_cluster=1&id=weir&conf=/c&keyring=/k&io_timeout=500ms&block_size=512",
+            "rbd:p/i?cache=writeback&bdevs_per_cluster=1&id=weir&client_settings=ceph&conf=/c&keyring=/k&io_timeout=500ms&block_size=512",
         );
         let said = said.unwrap();
         assert!(said.cache.is_volatile());
         assert_eq!(
-            (said.sharing, said.io_timeout),
-            (Sharing::Images(1), Duration::from_millis(500))
+            (said.sharing, said.settings, said.io_timeout),
+            (
+                Sharing::Images(1),
+                Settings::Ceph,
+                Duration::from_millis(500)
+            )
         );
         let auto = options("rbd:p/i?bdevs_per_cluster=auto").unwrap().sharing;
         assert_eq!((auto, auto.images_max()), (Sharing::Auto, 32));
@@ -308,6 +332,7 @@ mod tests {
             ("rbd:p/i?bdevs_per_cluster=1025", "from 1 to 1024, or auto"),
             ("rbd:p/i?bdevs_per_cluster=Auto", "from 1 to 1024, or auto"),
             ("rbd:p/i?cache=on", "one of off, writethrough"),
+            ("rbd:p/i?client_settings=own", "one of auto, ceph"),
             ("rbd:p/i?id=client.admin", "without 'client.'"),
             ("rbd:p/i?io_timeout=1ms", "at least 100 ms"),
             ("rbd:p/i?conf=", "the path of a file"),

@@ -179,8 +179,17 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
     if state.key_refused {
         return -(EPERM as c_int);
     }
+    // What nobody has set is as the monitors say.
+    let mut configuration = lock(&rados.configuration);
+    for (option, usual) in USUAL {
+        if let (Some(has), Some(said)) = (configuration.get_mut(option), state.config.get(option))
+            && has == usual
+        {
+            has.clone_from(said);
+        }
+    }
     drop(state);
-    let configuration = lock(&rados.configuration).clone();
+    let configuration = configuration.clone();
     if let Some(file) = configuration.get("fake_commands") {
         cluster.follow(file);
     }

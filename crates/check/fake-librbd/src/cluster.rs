@@ -150,6 +150,8 @@ pub(crate) struct State {
     held: Vec<(Arc<Client>, Op)>,
     rules: Vec<Rule>,
     pub(crate) monitors_down: bool,
+    /// What `ceph config` says of clients.
+    pub(crate) config: HashMap<String, String>,
     pub(crate) key_refused: bool,
     full: bool,
     /// A file of commands is being read.
@@ -824,6 +826,10 @@ impl Cluster {
                 return Ok(i64::from(
                     lock(&image.watchers).iter().any(|of| of == address),
                 ));
+            }
+            // As `ceph config set client`.
+            ["config", key, value] => {
+                state.config.insert(key.to_owned(), value.to_owned());
             }
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {

@@ -201,6 +201,7 @@ mod tests {
             own,
             apart,
             busiest_thread: None,
+            settings: Default::default(),
             volumes: vec!["v".parse().expect("a name")],
             fenced: apart,
             cost: None,

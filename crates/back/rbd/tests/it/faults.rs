@@ -804,13 +804,19 @@ fn a_client_has_the_threads_and_receives_that_are_configured() {
     ];
     let (harness, host) = (Harness::real(1), host("a"));
     let processors = std::thread::available_parallelism().unwrap().get();
-    let has = |configured: &str| {
+    let has = |configured: &str, monitors: &[&str], url: &str| {
         let cluster = Cluster::with_image(MIB);
         let conf = std::fs::read_to_string(&cluster.conf).unwrap();
         std::fs::write(&cluster.conf, conf + configured).unwrap();
-        let volume = open(&harness, &host, &cluster.url(""));
+        for said in monitors {
+            cluster.tell(&format!("config {said}"));
+        }
+        let volume = open(&harness, &host, &cluster.url(url));
         let has = OPTIONS.map(|option| cluster.ask(&format!("configured {option}")));
+        let told = host.clients().remove(0).settings;
+        assert_eq!(OPTIONS.map(|option| told[option].parse()), has.map(Ok));
         drop(volume);
+        until("the client ends", || host.clients().is_empty());
         has
     };
     let own = match processors {
@@ -818,10 +824,16 @@ fn a_client_has_the_threads_and_receives_that_are_configured() {
         3 => [1, 2, 65_536],
         _ => [2, 3, 4096],
     };
-    assert_eq!(has(""), own, "{processors} processors");
+    assert_eq!(has("", &[], ""), own, "{processors} processors");
+    assert_eq!(has("", &[], "&client_settings=ceph"), [2, 3, 4096]);
     let configured =
         "librados_thread_count = 4\nms_async_op_threads = 5\nms_tcp_prefetch_max_size = 8192\n";
-    assert_eq!(has(configured), [4, 5, 8192]);
+    assert_eq!(has(configured, &[], ""), [4, 5, 8192]);
+    // What the monitors say is left too, and the file is before them.
+    let monitors = ["librados_thread_count 6", "ms_async_op_threads 7"];
+    assert_eq!(has("", &monitors, ""), [6, 7, own[2]]);
+    let both = has("librados_thread_count = 4\n", &monitors, "");
+    assert_eq!(both, [4, 7, own[2]]);
     close(&harness, host);
 }
 

@@ -38,6 +38,9 @@ pub struct CephClientView {
     /// The busiest of its threads when it was last looked at for `bdevs_per_cluster=auto`; missing where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread: Option<CephThread>,
+    /// Its threads and receives, by the names of Ceph's options.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
     /// The volumes that it serves.
     pub volumes: Vec<VolumeName>,
     /// Whether the cluster was told to refuse it; it is gone when librbd has let go of what it was lent.
@@ -473,6 +476,7 @@ fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
             name: thread.name,
             percent: thread.percent,
         }),
+        settings: client.settings,
         fenced: client.fenced,
         cost: client.cost.map(|cost| CephClientCost {
             threads: cost.threads,
