@@ -26,6 +26,8 @@ pub(crate) fn serve(
     if arguments.check {
         return check(&config, json);
     }
+    crate::tools::interrupt::end_with_what_runs_this()
+        .map_err(|error| Failure::new(format!("{error:#}")))?;
     weir_gateway::panics::end_the_process_on_any();
     let version = env!("CARGO_PKG_VERSION");
     serve::serve(&config, version, weir_gateway::engine::reactors::start)

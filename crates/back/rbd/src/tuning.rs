@@ -21,60 +21,54 @@ pub(crate) const OPTIONS: [&str; 3] = [
 /// Ceph's own values of the options.
 const USUAL: [&str; 3] = ["2", "3", "4096"];
 
-/// An option of a client that gets another value than Ceph's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An option of a client, and what to set it to before the client connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tuned {
     option: &'static str,
-    usual: &'static str,
-    value: &'static str,
+    value: String,
 }
 
-impl Tuned {
-    /// Whether nobody has configured it, as far as this client has learnt.
-    fn is_free(self, rados: &Rados) -> bool {
-        let has = rados.get(self.option);
-        let is_free = has.as_deref().map(str::trim) == Ok(self.usual);
-        if !is_free {
-            tracing::debug!(self.option, ?has, "left as it is");
-        }
-        is_free
-    }
-}
-
-/// Options of a client where the process may run on so many processors.
-fn tuned(processors: usize) -> Vec<Tuned> {
-    if processors >= MANY_PROCESSORS {
-        return Vec::new();
-    }
+/// Values for the options where the process may run on so many processors; none: Ceph's own.
+fn tuned(processors: usize) -> Option<[&'static str; 3]> {
     let messenger = if processors < 3 { "1" } else { "2" };
-    let values = OPTIONS.iter().zip(USUAL).zip(["1", messenger, "65536"]);
-    let tuned = values.map(|((option, usual), value)| Tuned {
-        option,
-        usual,
-        value,
-    });
-    tuned.collect()
+    (processors < MANY_PROCESSORS).then_some(["1", messenger, "65536"])
 }
 
-/// What to tune of clients like this one, which has read its configuration file and is not connected: all that nobody has
+/// What to set in clients like this one, which has read its configuration file and is not connected: all that nobody has
 /// configured. What `ceph config` says a client learns as it connects, so that `connect` is asked for one where it matters.
 pub(crate) fn choose<E>(
     rados: Rados,
     connect: impl FnOnce(Rados) -> Result<Rados, E>,
 ) -> Result<Vec<Tuned>, E> {
     let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-    let mut free = tuned(processors);
-    free.retain(|tuned| tuned.is_free(&rados));
-    if !free.is_empty() {
-        let connected = connect(rados)?;
-        free.retain(|tuned| tuned.is_free(&connected));
+    let Some(values) = tuned(processors) else {
+        return Ok(Vec::new());
+    };
+    let value_of = |rados: &Rados, option| rados.get(option).ok().map(|of| of.trim().to_owned());
+    let free: Vec<usize> = (0..OPTIONS.len())
+        .filter(|&at| value_of(&rados, OPTIONS[at]).as_deref() == Some(USUAL[at]))
+        .collect();
+    if free.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(free)
+    let connected = connect(rados)?;
+    let chosen = free.into_iter().filter_map(|at| {
+        let option = OPTIONS[at];
+        let said = value_of(&connected, option)?;
+        // A client starts its messenger's threads before the monitors tell it how many: what they say is set too.
+        let value = if said == USUAL[at] {
+            values[at].to_owned()
+        } else {
+            said
+        };
+        Some(Tuned { option, value })
+    });
+    Ok(chosen.collect())
 }
 
 /// Sets what was chosen, before the client connects.
 pub(crate) fn tune(rados: &Rados, chosen: &[Tuned]) {
-    for Tuned { option, value, .. } in chosen {
+    for Tuned { option, value } in chosen {
         if rados.set(option, value).is_err() {
             tracing::debug!(option, value, "this version of Ceph does not take it");
         }
@@ -87,16 +81,9 @@ mod tests {
 
     #[test]
     fn a_client_has_no_more_busy_threads_than_a_small_machine_can_run() {
-        let threads = |processors| {
-            let all = tuned(processors);
-            let of = |option| all.iter().find(|tuned| tuned.option == option);
-            OPTIONS.map(|option| of(option).map(|tuned| tuned.value))
-        };
-        let receives = Some("65536");
-        assert_eq!(threads(1), [Some("1"), Some("1"), receives]);
-        assert_eq!(threads(2), [Some("1"), Some("1"), receives]);
-        assert_eq!(threads(3), [Some("1"), Some("2"), receives]);
-        assert_eq!(threads(4), [None; 3]);
-        assert_eq!(threads(256), [None; 3]);
+        assert_eq!(tuned(1), Some(["1", "1", "65536"]));
+        assert_eq!(tuned(2), Some(["1", "1", "65536"]));
+        assert_eq!(tuned(3), Some(["1", "2", "65536"]));
+        assert_eq!((tuned(4), tuned(256)), (None, None));
     }
 }

@@ -372,7 +372,7 @@ mod tests {
             assert!(QUOTED.contains(&quote.as_str()), "{quote}");
         }
         let curve = points.curves(Source::Measured).remove(0);
-        let told = crate::text::text(&ceph(&Beside::Measured(Box::new(curve)), 2e-3));
+        let told = crate::text::text(&ceph(&Beside::Measured(vec![curve]), 2e-3));
         let quoted: Vec<&str> = told.split('"').skip(1).step_by(2).collect();
         assert!(quoted.len() >= 7, "{quoted:?}");
         for quote in quoted {
@@ -401,11 +401,36 @@ mod tests {
         let counts = (0..5).map(|at| sheet.cell("counts", "by-data-sheet", at).unwrap().value);
         assert!(counts.eq([4.0, 6.0, 7.0, 6.0, 4.0].map(Some)));
         let curve = Points::published().curves(Source::Measured).remove(0);
-        let sheet = ceph(&Beside::Measured(Box::new(curve)), 2e-3);
+        let sheet = ceph(&Beside::Measured(vec![curve]), 2e-3);
         let each = (0..4).map(|at| sheet.cell("published", "per-node", at).unwrap());
         assert!(each.clone().all(|of| of.source == Source::Derived));
         let thousand = each.map(|of| (of.value.unwrap() / 1e3).round());
         assert!(thousand.eq([91.0, 144.0, 99.0, 79.0]));
+    }
+
+    #[test]
+    fn gateways_stand_beside_what_tuning_gained() {
+        let points = Points::published();
+        let curve = |name: &str, called: &str| {
+            let curves = points.curves(Source::Measured);
+            let mut curve = curves.into_iter().find(|of| of.name == name).unwrap();
+            called.clone_into(&mut curve.name);
+            curve
+        };
+        let measured = vec![curve("4-default", "a.toml"), curve("4-tuned", "b.toml")];
+        let sheet = ceph(&Beside::Measured(measured), 2e-3);
+        let cell = |row, at| sheet.cell("gateways", row, at).unwrap();
+        assert_eq!(
+            (&*cell("gateway-0", 1).text, &*cell("gateway-1", 1).text),
+            ("1x", "1.59x")
+        );
+        // The published row says the same of the same curves.
+        for at in [1, 3] {
+            assert_eq!(cell("gateway-1", at), cell("published-tuning", at));
+        }
+        assert_eq!(cell("gateway-1", 0).source, Source::Measured);
+        let one = ceph(&Beside::Measured(vec![curve("8", "one")]), 2e-3);
+        assert!(one.cell("gateways", "gateway-0", 0).is_none());
     }
 
     fn verdicts(sheet: &Sheet) -> BTreeMap<String, bool> {
@@ -464,7 +489,7 @@ mod tests {
     fn the_articles_words_are_held_against_its_points() {
         let points = Points::published();
         let curve = points.curves(Source::Measured).remove(0);
-        let sheet = ceph(&Beside::Measured(Box::new(curve)), 2e-3);
+        let sheet = ceph(&Beside::Measured(vec![curve]), 2e-3);
         let found = verdicts(&sheet);
         assert!(!found["linear"] && !found["doubles"]);
         for name in ["per-node", "linear-within", "more-osds"] {

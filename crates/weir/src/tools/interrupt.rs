@@ -14,11 +14,34 @@ const SAME: Duration = Duration::from_secs(1);
 /// The number of the process that runs this one as a part of itself ([`super::own`]).
 pub(super) const RUN_BY: &str = "WEIR_RUN_BY";
 
+/// The process that runs this one as a part of itself.
+fn run_by() -> Option<Pid> {
+    let parent = std::env::var(RUN_BY).ok()?;
+    Pid::from_raw(parent.parse().ok()?)
+}
+
+/// The end of the process that runs this one, if there is one, asks this one to end with this signal.
+fn end_with(parent: Pid, signal: Signal) -> anyhow::Result<bool> {
+    set_parent_process_death_signal(Some(signal))
+        .context("cannot learn of the end of what runs this")?;
+    // It may have ended before that.
+    Ok(getppid() != Some(parent))
+}
+
+/// Has a gateway end in order when what runs it as a part of itself has ended.
+pub(crate) fn end_with_what_runs_this() -> anyhow::Result<()> {
+    match run_by() {
+        Some(parent) if end_with(parent, Signal::TERM)? => {
+            anyhow::bail!("what runs this has ended")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// SIGINT, SIGTERM, SIGHUP unless who started this wants it ignored (nohup), and the end of the process that runs this one ask it to stop; SIGINT and SIGTERM end it at once
 /// where it was asked before.
 pub(crate) fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
-    let parent = std::env::var(RUN_BY).ok();
-    let parent = parent.and_then(|of| Pid::from_raw(of.parse().ok()?));
+    let parent = run_by();
     let mut listened = end_signals();
     listened.extend(parent.map(|_| SIGUSR1));
     let mut signals = Signals::new(listened).context("cannot listen for signals")?;
@@ -31,13 +54,10 @@ pub(crate) fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
             told.stop();
         }
     });
-    if let Some(parent) = parent {
-        set_parent_process_death_signal(Some(Signal::USR1))
-            .context("cannot learn of the end of what runs this")?;
-        // It may have ended before that.
-        if getppid() != Some(parent) {
-            stop.stop();
-        }
+    if let Some(parent) = parent
+        && end_with(parent, Signal::USR1)?
+    {
+        stop.stop();
     }
     Ok(())
 }

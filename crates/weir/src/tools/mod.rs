@@ -10,7 +10,7 @@ pub(crate) mod curve;
 mod destroy;
 pub(crate) mod discover;
 pub(crate) mod drive;
-mod interrupt;
+pub(crate) mod interrupt;
 mod job;
 mod knobs;
 mod laboratory;

@@ -2,6 +2,8 @@
 //!
 //! What is run, is run by the commands that anyone would run for it, as processes of their own; the report names them.
 
+mod gateways;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use weir_drive::{Document, PassKind};
 use weir_lab::secret::without_in_text;
-use weir_plan::cluster::{self, Configuration};
+use weir_plan::cluster::{self, Configuration, MeasuredCurve};
 use weir_plan::drive::{self, Drive, WhenFull};
 use weir_plan::points::{self, Points};
 use weir_plan::reproduce::{self, Beside};
@@ -17,6 +19,8 @@ use weir_plan::sheet::Source;
 use weir_plan::units;
 use weir_volume::VolumeUrl;
 
+use self::gateways::{Axis, Gateway};
+use super::destroy::DestroyArguments;
 use super::drive::ended;
 use super::own::Own;
 use super::plan::SheetArguments;
@@ -90,9 +94,15 @@ struct CephArguments {
     /// Measure the article's curve on this volume, instead of predicting it by the model; may be given several times
     #[arg(long, value_name = "URL")]
     target: Vec<VolumeUrl>,
-    /// Overwrite this target though it carries data; may be given several times
-    #[arg(long, value_name = "URL", requires = "target")]
-    destroy_data: Vec<VolumeUrl>,
+    #[command(flatten)]
+    destroy: DestroyArguments,
+    /// Serve the targets by a gateway with this configuration file, and measure through it; of several, each in turn, and
+    /// what each gains on the first stands beside what the article's tuning gained. Each has a state of its own, which is gone afterwards
+    #[arg(long, value_name = "CONF", requires = "target")]
+    gateway: Vec<PathBuf>,
+    /// Serve the targets by gateways with each of these values, reactors=1,2 or bdevs_per_cluster=32,1. Given twice, every value goes with every other, and with every --gateway
+    #[arg(long, value_name = "WHAT=VALUE,...", requires = "target")]
+    sweep: Vec<Axis>,
     /// Clients: hosts of nvme+tcp: targets, queues of others
     #[arg(long, value_name = "N", requires = "target", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
@@ -286,29 +296,53 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         let sheet = reproduce::ceph(&Beside::Predicted(Box::new(plan)), LATENCY_SECONDS);
         return arguments.sheet.finish(sheet, json);
     }
-    let mut command = words(&["curve"]);
-    command.extend(arguments.target.iter().map(ToString::to_string));
-    command.extend(words(&[
-        "--block-size",
-        "16k",
-        "--random",
-        "--read-percent",
-        "70",
-    ]));
-    let remote = (arguments.target.iter()).all(|url| url.to_string().starts_with("nvme+tcp:"));
-    let clients = if remote { "--hosts" } else { "--queues" };
-    command.extend(words(&[clients, &arguments.clients.to_string()]));
-    command.extend(words(&[
-        "--depths",
-        &arguments.depths,
-        "--duration",
-        &arguments.duration,
-    ]));
-    command.push("--no-refinement".to_owned());
-    for url in &arguments.destroy_data {
-        command.extend(["--destroy-data".to_owned(), url.to_string()]);
+    arguments.destroy.check(&arguments.target)?;
+    let own = Own::start()?;
+    let mut runs = Vec::new();
+    let mut curves = Vec::new();
+    if arguments.gateway.is_empty() && arguments.sweep.is_empty() {
+        let targets: Vec<String> = arguments.target.iter().map(ToString::to_string).collect();
+        let named = arguments
+            .target
+            .iter()
+            .map(|url| arguments.destroy.names(url));
+        let mut command = arguments.curve(&targets);
+        for (url, _) in targets.iter().zip(named).filter(|(_, is_named)| *is_named) {
+            command.extend(["--destroy-data".to_owned(), url.clone()]);
+        }
+        curves.push(measured(&own, &command, "measured here")?);
+        runs.push(command);
+    } else {
+        if let Some(url) = (arguments.target.iter()).find(|url| !arguments.destroy.names(url)) {
+            let url = weir_lab::secret::without_in_text(&url.to_string());
+            anyhow::bail!(
+                "the clients of a gateway overwrite parts of {url}: say --destroy-data {url}"
+            );
+        }
+        for setting in gateways::settings(&arguments.gateway, &arguments.sweep)? {
+            let name = setting.name();
+            let gateway = Gateway::start(&own, &setting, &arguments.target)
+                .with_context(|| format!("the gateway with {name}"))?;
+            let served = gateway.served();
+            let mut command = arguments.curve(&served);
+            for url in served {
+                command.extend(["--destroy-data".to_owned(), url]);
+            }
+            command.extend(["--gateway-pid".to_owned(), gateway.pid().to_string()]);
+            curves.push(measured(&own, &command, &name)?);
+            runs.push(command);
+        }
     }
-    let stored = Own::start()?.run(&command)?;
+    let mut sheet = reproduce::ceph(&Beside::Measured(curves), LATENCY_SECONDS);
+    for command in &runs {
+        let run = weir_lab::secret::without(command).join(" ");
+        sheet.caveats.push(format!("Run: weir {run}"));
+    }
+    arguments.sheet.finish(sheet, json)
+}
+
+/// Runs a curve.
+fn measured(own: &Own, command: &[String], name: &str) -> anyhow::Result<MeasuredCurve> {
     // What a target is made of is not asked: its curve stands beside the published ones, and is fitted to nothing.
     let unknown = Configuration {
         gateways: 1,
@@ -318,13 +352,24 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         osds: 1,
         link: None,
     };
-    let curve = points::of_document(&stored, "measured here", unknown)?;
-    let mut sheet = reproduce::ceph(&Beside::Measured(Box::new(curve)), LATENCY_SECONDS);
-    sheet.caveats.push(format!(
-        "Run: weir {}",
-        weir_lab::secret::without(&command).join(" ")
-    ));
-    arguments.sheet.finish(sheet, json)
+    Ok(points::of_document(&own.run(command)?, name, unknown)?)
+}
+
+impl CephArguments {
+    /// The command that measures the article's curve on these.
+    fn curve(&self, targets: &[String]) -> Vec<String> {
+        let mut command = words(&["curve"]);
+        command.extend(targets.iter().cloned());
+        command.extend(words(&["--block-size", "16k", "--random"]));
+        command.extend(words(&["--read-percent", "70"]));
+        let remote = targets.iter().all(|url| url.starts_with("nvme+tcp:"));
+        let clients = if remote { "--hosts" } else { "--queues" };
+        command.extend(words(&[clients, &self.clients.to_string()]));
+        command.extend(words(&["--depths", &self.depths]));
+        command.extend(words(&["--duration", &self.duration]));
+        command.push("--no-refinement".to_owned());
+        command
+    }
 }
 
 fn vsphere(arguments: &VsphereArguments, json: bool) -> anyhow::Result<ExitCode> {

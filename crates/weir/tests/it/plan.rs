@@ -614,6 +614,38 @@ fn the_articles_stand_beside_their_own_figures() {
     ];
     let own = measured(folder.path(), &[&["reproduce", "ceph"], &run[..]].concat());
     assert_eq!(values(&own, "measured", "in-flight-8").len(), 2);
+    // Gateways of its own serve it, one with a file and two reactors, and one with three.
+    std::fs::write(folder.path().join("a.toml"), "[limits]\nio_queues = 4\n").unwrap();
+    let gateways = ["--gateway", "a.toml", "--sweep", "reactors=1,2"];
+    let destroy = ["--destroy-data", "mem:?size=64m"];
+    let all = [&["reproduce", "ceph"], &run[..], &gateways, &destroy].concat();
+    let served = measured(folder.path(), &all);
+    assert_eq!(texts(&served, "gateways", "gateway-0")[1], "1x derived");
+    assert!(texts(&served, "gateways", "gateway-1")[0].ends_with(" IOPS measured"));
+    assert_eq!(
+        texts(&served, "gateways", "published-tuning")[1],
+        "1.59x derived"
+    );
+    let said = served["caveats"].to_string();
+    assert!(
+        said.contains("Run: weir curve nvme+tcp://127.0.0.1:"),
+        "{said}"
+    );
+    let failed = |arguments: &[&str], part: &str| {
+        let refused = weir(folder.path(), &[&["reproduce", "ceph"], arguments].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && said.contains(part),
+            "{arguments:?}: {said}"
+        );
+    };
+    failed(
+        &[&run[..], &gateways].concat(),
+        "say --destroy-data mem:?size=64m",
+    );
+    failed(&gateways, "--target");
+    let missing = ["--gateway", "missing.toml"];
+    failed(&[&run[..], &missing, &destroy].concat(), "missing.toml");
     let refused = weir(
         folder.path(),
         &["reproduce", "ceph", "--target", "nowhere:x"],

@@ -9,11 +9,14 @@ use crate::units::percent_text;
 
 /// Figures that stand beside the published curves of Ceph's gateway.
 pub enum Beside {
-    /// A curve that was measured.
-    Measured(Box<MeasuredCurve>),
+    /// Curves that were measured, of one target or of one gateway after the other: one at least.
+    Measured(Vec<MeasuredCurve>),
     /// Predictions of the model for each published curve from the others.
     Predicted(Box<Sheet>),
 }
+
+/// What a row of gains does not show.
+const ONE_CURVE_EACH: &str = "Gateways: one curve each, one after the other, with clients on the same machine: a gain that is no larger than what the machine's speed wanders by is none; weir compare tells which.";
 
 /// The article on Ceph's gateway.
 #[must_use]
@@ -26,13 +29,19 @@ pub fn ceph(beside: &Beside, latency: f64) -> Sheet {
     );
     let mut section = published_section(&points, &curves, latency);
     match beside {
-        Beside::Measured(curve) => {
-            let in_flight: Vec<f64> = curve.readings.iter().map(|of| of.in_flight).collect();
-            sheet
-                .sections
-                .push(measured_section(curve, &curves, &in_flight));
-            sheet.charts.push(chart(&curves, Some(curve)));
-            sheet.caveats.extend(curve.caveats());
+        Beside::Measured(measured) => {
+            if measured.len() > 1 {
+                let gateways = gateways_section(measured, &Curves::of(&curves), latency);
+                sheet.sections.push(gateways);
+                sheet.caveats.push(ONE_CURVE_EACH.to_owned());
+            }
+            sheet.sections.push(measured_section(measured, &curves));
+            sheet.charts.push(chart(&curves, measured));
+            for caveat in measured.iter().flat_map(MeasuredCurve::caveats) {
+                if !sheet.caveats.contains(&caveat) {
+                    sheet.caveats.push(caveat);
+                }
+            }
         }
         Beside::Predicted(plan) => {
             for (row, label) in [
@@ -102,12 +111,62 @@ fn published_section(points: &Points, curves: &[MeasuredCurve], latency: f64) ->
     }
 }
 
-fn measured_section(
-    curve: &MeasuredCurve,
-    published: &[MeasuredCurve],
-    in_flight: &[f64],
-) -> Section {
-    let peak = curve.peak();
+/// What gateways that were measured gain on the first of them, beside what the article's tuning gained.
+fn gateways_section(measured: &[MeasuredCurve], of: &Curves<'_>, latency: f64) -> Section {
+    let row = |name: String, label: &str, curve: &MeasuredCurve, first: &MeasuredCurve| {
+        let rate = |rate: Option<f64>| {
+            rate.map_or_else(
+                || Cell::word("not crossed", curve.source),
+                |rate| iops(rate, curve.source),
+            )
+        };
+        let gain = |rate: Option<f64>, of: Option<f64>| match (rate, of) {
+            (Some(rate), Some(of)) => {
+                let gain = rate / of;
+                Cell::new(gain, format!("{}x", number(gain, 2)), Source::Derived)
+            }
+            _ => absent(),
+        };
+        let within = curve.rate_within(latency);
+        let cells = vec![
+            rate(Some(curve.peak())),
+            gain(Some(curve.peak()), Some(first.peak())),
+            rate(within),
+            gain(within, first.rate_within(latency)),
+        ];
+        Row::new(name, label, "", cells)
+    };
+    let mut rows: Vec<Row> = (measured.iter().enumerate())
+        .map(|(at, curve)| row(format!("gateway-{at}"), &curve.name, curve, &measured[0]))
+        .collect();
+    let label = "published: 4 nodes, tuned against defaults";
+    rows.push(row(
+        "published-tuning".to_owned(),
+        label,
+        of.tuned,
+        of.default,
+    ));
+    let milliseconds = weir_report::words::latency(latency * 1e9);
+    Section {
+        name: "gateways".to_owned(),
+        title: "Gateways, and what each gains on the first".to_owned(),
+        words: String::new(),
+        columns: vec![
+            "highest rate".to_owned(),
+            "of the first's".to_owned(),
+            format!("rate at {milliseconds}"),
+            "of the first's".to_owned(),
+        ],
+        rows,
+    }
+}
+
+fn measured_section(measured: &[MeasuredCurve], published: &[MeasuredCurve]) -> Section {
+    let mut in_flight: Vec<f64> = (measured.iter())
+        .flat_map(|curve| curve.readings.iter().map(|of| of.in_flight))
+        .collect();
+    in_flight.sort_by(f64::total_cmp);
+    in_flight.dedup();
     let part = |rate: Option<f64>, of: f64, source| {
         rate.map_or_else(
             || Cell::word("-", source),
@@ -115,17 +174,18 @@ fn measured_section(
         )
     };
     let mut rows = Vec::new();
-    for &population in in_flight {
+    for population in in_flight {
         let at = |of: &MeasuredCurve| {
             of.readings
                 .iter()
                 .find(|of| of.in_flight == population)
                 .map(|of| of.rate)
         };
-        let mut cells = vec![
-            at(curve).map_or_else(absent, |rate| iops(rate, curve.source)),
-            part(at(curve), peak, Source::Derived),
-        ];
+        let mut cells = Vec::new();
+        for curve in measured {
+            cells.push(at(curve).map_or_else(absent, |rate| iops(rate, curve.source)));
+            cells.push(part(at(curve), curve.peak(), Source::Derived));
+        }
         cells.extend(
             published
                 .iter()
@@ -138,7 +198,13 @@ fn measured_section(
             cells,
         ));
     }
-    let columns = ["measured", "of its peak"].map(str::to_owned).into_iter();
+    let columns = measured.iter().flat_map(|curve| {
+        let name = match measured.len() {
+            1 => "measured".to_owned(),
+            _ => curve.name.clone(),
+        };
+        [name, "of its peak".to_owned()]
+    });
     Section {
         name: "measured".to_owned(),
         title: "The same curve here, as parts of each one's peak".to_owned(),
@@ -154,7 +220,7 @@ fn measured_section(
     }
 }
 
-fn chart(published: &[MeasuredCurve], measured: Option<&MeasuredCurve>) -> Chart {
+fn chart(published: &[MeasuredCurve], measured: &[MeasuredCurve]) -> Chart {
     let series = published.iter().chain(measured).map(MeasuredCurve::series);
     Chart {
         title: "Mean latency against requests a second".to_owned(),
