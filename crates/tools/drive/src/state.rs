@@ -255,7 +255,29 @@ fn told_by_the_drive(drive: &DriveState) -> Vec<(&'static str, String)> {
         );
         told.push(("too-warm", text));
     }
+    told.extend(causes_unknown(drive).map(|text| ("causes-unknown", text)));
     told
+}
+
+/// What can be told of a drive whose counters do not say what a phase is, and what not. None where they say it, or nothing was measured.
+fn causes_unknown(drive: &DriveState) -> Option<String> {
+    let samples = drive.passes.iter().flat_map(|pass| &pass.health);
+    let all = samples.map(|sample| &sample.health);
+    let all: Vec<&Health> = all.chain(&drive.health_after).collect();
+    let counts = |has: fn(&Health) -> bool| all.iter().any(|&health| has(health));
+    if drive.passes.is_empty() || counts(|of| of.cache_bytes_size.is_some()) {
+        return None;
+    }
+    let heat =
+        counts(|of| of.thermal_throttle_nanoseconds.is_some() || of.throttling_level.is_some());
+    let heat = if heat {
+        "; heat it counts"
+    } else {
+        ", or heat, which it does not count either"
+    };
+    Some(format!(
+        "the drive does not count what its cache holds and what it moves by itself: rates, places where they change and worst windows are measured, and their causes are not. What is called a cache was fast at the beginning of a fill and never again in it; an unknown cause may be a cache that is full or has become smaller, data that is moved out of it, or garbage collection{heat}"
+    ))
 }
 
 /// Everything that is kept: what was asked for, and how far each drive is.
@@ -680,7 +702,7 @@ mod tests {
             assert!(matches!(error, StateError::Form(_)), "{error}");
         }
         let codes: Vec<_> = again.caveats().into_iter().map(|of| of.code).collect();
-        assert_eq!(codes, ["not-purged", "unfinished"]);
+        assert_eq!(codes, ["not-purged", "unfinished", "causes-unknown"]);
         let drive = again.drives[0].drive(&config);
         assert_eq!(drive.passes.len(), 2);
         assert!(drive.passes[0].complete && !drive.passes[1].complete);
@@ -795,6 +817,35 @@ mod tests {
         }];
         drive.current = Some(current);
         assert_eq!(codes(&drive), ["throttled"]);
+    }
+
+    #[test]
+    fn a_drive_that_does_not_count_causes_has_that_said_and_one_that_does_has_not() {
+        let tells = |counters: Health| {
+            let identity = Identity {
+                url: "file:/d".to_owned(),
+                capacity_bytes: 1000,
+                block_size_bytes: 512,
+            };
+            let mut drive = DriveState::new(identity, "d".to_owned(), 1000);
+            drive.health_after = Some(counters);
+            assert_eq!(causes_unknown(&drive), None, "nothing was measured");
+            let nothing = Current::new(PassKind::Fill, 1000);
+            drive.passes = vec![crate::phases::pass(&nothing, 0, &[])];
+            causes_unknown(&drive)
+        };
+        let none = tells(Health::default()).unwrap();
+        assert!(none.contains("which it does not count either"), "{none}");
+        let heat = tells(Health {
+            thermal_throttle_nanoseconds: Some(0),
+            ..Health::default()
+        });
+        assert!(heat.unwrap().ends_with("heat it counts"));
+        let all = tells(Health {
+            cache_bytes_size: Some(0),
+            ..Health::default()
+        });
+        assert_eq!(all, None);
     }
 
     #[test]
