@@ -114,10 +114,10 @@ fn published_section(points: &Points, curves: &[MeasuredCurve], latency: f64) ->
 /// What gateways that were measured gain on the first of them, beside what the article's tuning gained.
 fn gateways_section(measured: &[MeasuredCurve], of: &Curves<'_>, latency: f64) -> Section {
     let row = |name: String, label: &str, curve: &MeasuredCurve, first: &MeasuredCurve| {
-        let rate = |rate: Option<f64>| {
+        let rate = |rate: Option<f64>, source| {
             rate.map_or_else(
-                || Cell::word("not crossed", curve.source),
-                |rate| iops(rate, curve.source),
+                || Cell::word("not crossed", source),
+                |rate| iops(rate, source),
             )
         };
         let gain = |rate: Option<f64>, of: Option<f64>| match (rate, of) {
@@ -125,13 +125,13 @@ fn gateways_section(measured: &[MeasuredCurve], of: &Curves<'_>, latency: f64) -
                 let gain = rate / of;
                 Cell::new(gain, format!("{}x", number(gain, 2)), Source::Derived)
             }
-            _ => absent(),
+            _ => Cell::word("-", Source::Derived),
         };
         let within = curve.rate_within(latency);
         let cells = vec![
-            rate(Some(curve.peak())),
+            rate(Some(curve.peak()), curve.source),
             gain(Some(curve.peak()), Some(first.peak())),
-            rate(within),
+            rate(within, Source::Derived),
             gain(within, first.rate_within(latency)),
         ];
         Row::new(name, label, "", cells)
