@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use weir_reactor::random::Random;
 
 use crate::document::{
-    Arrivals, Caveat, Comparison, Difference, Direction, LatencyError, Load, Metric, Round, Run,
-    Side, Stage, Verdict, Volume,
+    Arrivals, Caveat, Comparison, Difference, Direction, LatencyError, Load, Metric, NetworkPath,
+    Round, Run, Side, Stage, Verdict, Volume,
 };
 use crate::runner::{Bench, Request, SEARCH_RUNS_MAX, Spread, Step, find_maximum, seed_of_run};
 use crate::statistics::{
@@ -47,6 +47,8 @@ pub struct SideConfig {
     pub things: BTreeMap<String, String>,
     /// What the link to it carries in each direction, in bytes a second, where there is one and that is known.
     pub link_bytes_per_second: Option<f64>,
+    /// Ways to its remote volumes, each once.
+    pub paths: Vec<NetworkPath>,
 }
 
 /// What to compare, and how.
@@ -392,6 +394,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
             .map(|(side, maximum_rate)| Side {
                 name: side.name.clone(),
                 volumes: side.volumes.clone(),
+                paths: side.paths.clone(),
                 maximum_rate,
             })
             .collect();

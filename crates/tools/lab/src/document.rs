@@ -12,7 +12,9 @@ mod latency;
 mod run;
 
 pub use agents::{Agent, Agents};
-pub use comparison::{Comparison, Difference, Direction, Metric, Round, Side, Stage, Verdict};
+pub use comparison::{
+    Comparison, Difference, Direction, Metric, NetworkPath, Overhead, Round, Side, Stage, Verdict,
+};
 pub use curve::{Axis, Curve, Failure, Knee, LeftOut, Objective, PastSaturation, Point};
 pub use latency::{Latency, LatencyError, PERCENTILES};
 pub use run::{

@@ -218,6 +218,7 @@ async fn compare<B: Bench>(
         .map(|(place, &setting)| Side {
             name: config.settings[setting].name.clone(),
             volumes: config.settings[setting].volumes.clone(),
+            paths: config.settings[setting].paths.clone(),
             maximum_rate: rate_of(&stage, place),
         })
         .collect();

@@ -9,7 +9,7 @@ mod vsphere;
 use std::collections::BTreeMap;
 
 pub use ceph::{Beside, ceph};
-pub use vsphere::vsphere;
+pub use vsphere::{Measured, vsphere};
 
 use checks::{Check, Word, agree, check_section, disagreements};
 
@@ -379,7 +379,10 @@ mod tests {
             assert!(QUOTED.contains(&quote), "{quote} in\n{told}");
         }
         // Of these two no sentence is kept, so that none is printed.
-        let others = [recorder(&BTreeMap::new(), &[], 0.0).unwrap(), vsphere()];
+        let others = [
+            recorder(&BTreeMap::new(), &[], 0.0).unwrap(),
+            vsphere(&Measured::new()),
+        ];
         for mut sheet in others {
             let checks = sheet.sections.iter_mut().find(|of| of.name == "checks");
             checks.unwrap().words.clear();

@@ -24,9 +24,12 @@ const DEPTH_MAX: u32 = 256;
 /// Measure volumes side by side in rounds of drawn order, and tell differences from chance
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArguments {
-    /// The volumes; the others are compared with the first
-    #[arg(value_name = "URL", required = true, num_args = 2..)]
+    /// The volumes; the others are compared with the first. With --against all of them together are the first side
+    #[arg(value_name = "URL", required = true)]
     urls: Vec<VolumeUrl>,
+    /// The volumes of the other side, which are driven at the same time, as those named before are: as many
+    #[arg(long, value_name = "URL", num_args = 1..)]
+    against: Vec<VolumeUrl>,
     /// Requests in flight per queue when each does as much as it can [default: found]
     #[arg(long, short = 'd', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: Option<u32>,
@@ -79,20 +82,23 @@ fn link(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<ExitCode> {
-    if arguments.urls.len() > SIDES_MAX {
-        bail!("{SIDES_MAX} volumes can be compared at once");
-    }
+    let sides = sides(&arguments.urls, &arguments.against)?;
     let seed = arguments.laboratory.seed;
     let with_range = arguments.laboratory.requests.range.is_some();
-    let sides: Vec<Vec<VolumeUrl>> = arguments.urls.iter().map(|url| vec![url.clone()]).collect();
     let laboratory = Laboratory::open(arguments.laboratory, &sides, true)?;
     let side = |index: usize| {
         let volumes = laboratory.stored(index);
+        let paths = laboratory.paths(&sides[index]);
+        // Volumes by several interfaces have the speed of all of them.
+        let speeds: Option<u64> = paths.iter().map(|path| path.speed_bits_per_second).sum();
+        let speed = speeds.filter(|_| !paths.is_empty()).map(|bits| bits as f64);
+        let link = arguments.link.map(|gigabits| gigabits * 1e9).or(speed);
         SideConfig {
             name: char::from(b'A' + index as u8).to_string(),
-            things: things(&volumes[0], with_range),
+            things: together(volumes.iter().map(|volume| things(volume, with_range))),
             volumes,
-            link_bytes_per_second: arguments.link.map(|gigabits| gigabits * 1e9 / 8.0),
+            link_bytes_per_second: link.map(|bits| bits / 8.0),
+            paths,
         }
     };
     let config = CompareConfig {
@@ -115,6 +121,40 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
     caveats.extend(compared.caveats);
     let body = Body::Comparison(compared.comparison);
     laboratory.finish(body, caveats, json, text)
+}
+
+/// The volumes of each side.
+fn sides(urls: &[VolumeUrl], against: &[VolumeUrl]) -> anyhow::Result<Vec<Vec<VolumeUrl>>> {
+    if !against.is_empty() {
+        if urls.len() != against.len() {
+            bail!(
+                "{} against {} volumes: name as many on both sides, or the load differs too",
+                urls.len(),
+                against.len()
+            );
+        }
+        return Ok(vec![urls.to_vec(), against.to_vec()]);
+    }
+    match urls.len() {
+        1 => bail!("one volume can be compared with nothing: name another"),
+        2..=SIDES_MAX => Ok(urls.iter().map(|url| vec![url.clone()]).collect()),
+        _ => bail!("{SIDES_MAX} volumes can be compared at once"),
+    }
+}
+
+/// The things of all volumes of a side: what is the same of all stands there once.
+fn together(each: impl Iterator<Item = BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in each.flatten() {
+        let values = all.entry(name).or_default();
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let joined = all
+        .into_iter()
+        .map(|(name, values)| (name, values.join("; ")));
+    joined.collect()
 }
 
 /// What could make a difference, by name. Which volume it is counts once, whatever its name and protocol.
@@ -159,13 +199,17 @@ fn text(document: &Document) -> anyhow::Result<String> {
     };
     let mut text = String::new();
     for side in &comparison.sides {
-        let url = side.volumes.first().map_or("", |volume| &volume.url);
+        let urls = side.volumes.iter().map(|volume| volume.url.as_str());
         writeln!(
             text,
-            "{}  {url} (maximum {} IOPS)",
+            "{}  {} (maximum {} IOPS)",
             side.name,
+            urls.collect::<Vec<_>>().join(", "),
             present::grouped(side.maximum_rate as u64)
         )?;
+        for path in &side.paths {
+            writeln!(text, "   by {}", path.words())?;
+        }
     }
     for stage in &comparison.stages {
         writeln!(text, "\n{} ({} rounds)", stage.name, stage.rounds.len())?;
@@ -275,6 +319,42 @@ mod tests {
                 "volume=nvme+tcp://h/n, namespace 1"
             ]
         );
+    }
+
+    #[test]
+    fn a_side_is_a_volume_or_as_many_as_the_other() {
+        let urls = |count: usize| vec!["mem:?size=1M".parse::<VolumeUrl>().unwrap(); count];
+        let counts = |one, other| {
+            let sides = sides(&urls(one), &urls(other));
+            sides.map(|of| of.iter().map(Vec::len).collect::<Vec<_>>())
+        };
+        assert_eq!(counts(3, 0).unwrap(), [1, 1, 1]);
+        assert_eq!(counts(1, 1).unwrap(), [1, 1]);
+        assert_eq!(counts(8, 8).unwrap(), [8, 8]);
+        for (one, other, part) in [
+            (1, 0, "name another"),
+            (27, 0, "26 volumes"),
+            (2, 1, "2 against 1 volumes"),
+        ] {
+            let error = counts(one, other).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn volumes_of_a_side_have_their_things_together() {
+        let of = |urls: &[&str]| together(urls.iter().map(|url| things(&volume(url), true)));
+        let side = of(&[
+            "nvme+tcp://h/n?nsid=1&queues=2",
+            "nvme+tcp://h/n?nsid=2&queues=2",
+        ]);
+        assert_eq!(side["queues"], "2");
+        assert_eq!(
+            side["volume"],
+            "nvme+tcp://h/n, namespace 1; nvme+tcp://h/n, namespace 2"
+        );
+        let one = of(&["nvme+tcp://h/n?nsid=1&queues=2"]);
+        assert_eq!(one, things(&volume("nvme+tcp://h/n?nsid=1&queues=2"), true));
     }
 
     /// Two namespaces of one subsystem are two volumes.

@@ -154,6 +154,7 @@ fn swept(
         volumes: laboratory.stored(index),
         things: std::collections::BTreeMap::new(),
         link_bytes_per_second: None,
+        paths: Vec::new(),
     };
     let config = SweepConfig {
         curve,

@@ -28,6 +28,7 @@ use super::bench::{self as tool, RequestArguments};
 use super::destroy::DestroyArguments;
 use super::interrupt::end_on_interrupt;
 use super::live::{self, Ended, View};
+use super::path;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
 use super::session::Session;
@@ -215,6 +216,19 @@ impl Laboratory {
     /// The volumes of a side, as they are stored.
     pub(super) fn stored(&self, side: usize) -> Vec<document::Volume> {
         self.sides[side].clone()
+    }
+
+    /// Ways from this machine to remote volumes, each once; none where other machines make the load.
+    pub(super) fn paths(&self, urls: &[VolumeUrl]) -> Vec<document::NetworkPath> {
+        let mut paths = Vec::new();
+        if matches!(self.place, Place::Here { .. }) {
+            for path in urls.iter().filter_map(|url| path::of(url, &self.workload)) {
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+        }
+        paths
     }
 
     /// Over what the load is spread, all volumes of a side and all machines together.

@@ -16,6 +16,7 @@ mod knobs;
 mod laboratory;
 mod live;
 mod own;
+mod path;
 pub(crate) mod plan;
 mod present;
 pub(crate) mod report;

@@ -7,13 +7,16 @@ mod gateways;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use weir_drive::{Document, PassKind};
+use weir_lab::document::Body;
 use weir_lab::secret::without_in_text;
 use weir_plan::cluster::{self, Configuration, MeasuredCurve};
 use weir_plan::drive::{self, Drive, WhenFull};
 use weir_plan::points::{self, Points};
+use weir_plan::published;
 use weir_plan::reproduce::{self, Beside};
 use weir_plan::sheet::Source;
 use weir_plan::units;
@@ -129,8 +132,37 @@ struct CephArguments {
 
 #[derive(Debug, clap::Args)]
 struct VsphereArguments {
+    /// The volumes of the first side, in the place of the article's iSCSI; may be given several times, such as for eight disks
+    #[arg(
+        long,
+        value_name = "URL",
+        required_unless_present = "no_run",
+        requires = "against"
+    )]
+    target: Vec<VolumeUrl>,
+    /// The volumes of the other side, in the place of its NVMe over RoCE v2: as many
+    #[arg(long, value_name = "URL", requires = "target")]
+    against: Vec<VolumeUrl>,
+    #[command(flatten)]
+    destroy: DestroyArguments,
+    /// Run only this workload of the article's; may be given several times [default: all four]
+    #[arg(long, short = 'w', value_name = "NAME", requires = "target", value_parser = of_the_article)]
+    workload: Vec<String>,
+    /// Rounds of each of the three stages of a comparison
+    #[arg(long, value_name = "N", requires = "target", default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    rounds: u32,
+    /// For how long to measure in each run
+    #[arg(
+        long,
+        short = 't',
+        value_name = "TIME",
+        requires = "target",
+        default_value = "2s",
+        value_parser = super::duration
+    )]
+    duration: Duration,
     /// Run nothing: only what was published, its contradictions, and what follows from it
-    #[arg(long, required = true)]
+    #[arg(long, conflicts_with = "target")]
     no_run: bool,
     #[command(flatten)]
     sheet: SheetArguments,
@@ -372,7 +404,58 @@ impl CephArguments {
     }
 }
 
+/// The workloads of the article on protocols, each once.
+fn workloads_of_the_article() -> Vec<String> {
+    let mut workloads: Vec<String> = Vec::new();
+    for of in published::protocols().differences {
+        if !workloads.contains(&of.workload) {
+            workloads.push(of.workload);
+        }
+    }
+    workloads
+}
+
+fn of_the_article(name: &str) -> Result<String, String> {
+    let all = workloads_of_the_article();
+    match all.iter().find(|of| *of == name) {
+        Some(found) => Ok(found.clone()),
+        None => Err(format!("the article has {}", all.join(", "))),
+    }
+}
+
 fn vsphere(arguments: &VsphereArguments, json: bool) -> anyhow::Result<ExitCode> {
     arguments.sheet.check(&[])?;
-    arguments.sheet.finish(reproduce::vsphere(), json)
+    let both = || arguments.target.iter().chain(&arguments.against);
+    arguments.destroy.check(both())?;
+    let mut measured = reproduce::Measured::new();
+    let mut runs = Vec::new();
+    if !arguments.no_run {
+        let own = Own::start()?;
+        let wanted = &arguments.workload;
+        let all = workloads_of_the_article().into_iter();
+        for workload in all.filter(|of| wanted.is_empty() || wanted.contains(of)) {
+            let mut command = words(&["compare"]);
+            command.extend(arguments.target.iter().map(ToString::to_string));
+            command.push("--against".to_owned());
+            command.extend(arguments.against.iter().map(ToString::to_string));
+            command.extend(words(&["--workload", &workload]));
+            command.extend(words(&["--rounds", &arguments.rounds.to_string()]));
+            let milliseconds = arguments.duration.as_millis();
+            let (duration, ramp) = (format!("{milliseconds}ms"), milliseconds.div_ceil(10));
+            command.extend(words(&["--duration", &duration]));
+            command.extend(words(&["--ramp", &format!("{ramp}ms")]));
+            for url in both().filter(|url| arguments.destroy.names(url)) {
+                command.extend(["--destroy-data".to_owned(), url.to_string()]);
+            }
+            let document = weir_lab::document::Document::from_json(&own.run(&command)?)?;
+            let Body::Comparison(comparison) = document.body else {
+                anyhow::bail!("weir compare printed no comparison");
+            };
+            measured.insert(workload, comparison);
+            runs.push(weir_lab::secret::without(&command).join(" "));
+        }
+    }
+    let mut sheet = reproduce::vsphere(&measured);
+    (sheet.caveats).extend(runs.iter().map(|run| format!("Run: weir {run}")));
+    arguments.sheet.finish(sheet, json)
 }

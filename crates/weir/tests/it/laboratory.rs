@@ -566,7 +566,11 @@ fn random_requests_begin_at_multiples_of_what_was_asked_for() {
 #[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, part) in [
-        (&["compare", SLOW][..], "URL"),
+        (&["compare", SLOW][..], "name another"),
+        (
+            &["compare", SLOW, SLOW, "--against", SLOW],
+            "2 against 1 volumes",
+        ),
         (&["compare", SLOW, SLOW, "--rounds", "3"], "4..=1000"),
         (
             &["compare", SLOW, SLOW, "-d", "9", "--depth-max", "8"],

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::gateway::WEIR;
-use crate::common::retry;
+use crate::common::{nightly, retry};
 
 fn weir(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(WEIR)
@@ -601,6 +601,61 @@ fn the_articles_stand_beside_their_own_figures() {
     let published = values(&vsphere, "differences", "sql-90-10-at-100");
     assert_eq!(published[0], -78.2);
     assert!(text.contains("1.813 x 0.632 = 1.146"), "{text}");
+    // Two volumes against two others, at the least that says something.
+    let sides = |target, against| {
+        let mut arguments = vec!["reproduce", "vsphere", "--rounds", "4", "-t", "20ms"];
+        if !nightly() {
+            arguments.extend(["-w", "sql-90-10"]);
+        }
+        arguments.extend([
+            "--target",
+            target,
+            "--target",
+            target,
+            "--against",
+            against,
+            "--against",
+            against,
+        ]);
+        arguments
+    };
+    let (one, other) = (
+        "null:?size=1G&rate=2000&delay=1ms",
+        "null:?size=1G&rate=4000&delay=1ms",
+    );
+    let run = measured(folder.path(), &sides(one, other));
+    assert_eq!(texts(&run, "differences", "sql-90-10-at-100").len(), 6);
+    assert_eq!(texts(&run, "equal-rate", "equal-rate-sql-90-10").len(), 3);
+    let said = run["caveats"].to_string();
+    for part in [
+        format!("A here: {one}, {one}"),
+        "--workload sql-90-10".to_owned(),
+    ] {
+        assert!(said.contains(&part), "no {part} in {said}");
+    }
+    let uneven = [&sides(one, other)[..], &["--against", one]].concat();
+    let refused = weir(folder.path(), &uneven);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("2 against 3 volumes"),
+        "{said}"
+    );
+    let other = [&sides(one, other)[..], &["-w", "oltp"]].concat();
+    let refused = weir(folder.path(), &other);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("the article has 4k-random-read,"),
+        "{said}"
+    );
+    for arguments in [
+        &["reproduce", "vsphere"][..],
+        &["reproduce", "vsphere", "--target", one],
+    ] {
+        assert!(
+            !weir(folder.path(), arguments).status.success(),
+            "{arguments:?}"
+        );
+    }
     // A volume of memory takes the article's load, and its curve stands beside the published ones.
     let run = [
         "--target",

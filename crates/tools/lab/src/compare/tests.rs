@@ -10,6 +10,7 @@ fn side(name: &str) -> SideConfig {
         volumes: Vec::new(),
         things: BTreeMap::new(),
         link_bytes_per_second: None,
+        paths: Vec::new(),
     }
 }
 

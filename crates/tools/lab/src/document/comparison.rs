@@ -34,8 +34,64 @@ pub struct Side {
     pub name: String,
     /// What it is.
     pub volumes: Vec<Volume>,
+    /// Ways from the machine that makes the load to remote volumes, each once; empty where there is none, or it is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<NetworkPath>,
     /// Requests a second at most: the mean of the rounds of the stage that finds it, without those in which nothing succeeded.
     pub maximum_rate: f64,
+}
+
+/// The way to a remote volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPath {
+    /// The interface by which it begins; `lo` where it does not leave the machine.
+    pub interface: String,
+    /// The largest packet on it, in bytes.
+    pub mtu_bytes: u32,
+    /// What the interface carries in each direction, in bits a second; none where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_bits_per_second: Option<u64>,
+    /// What headers add; none where requests are of several sizes, or carry no data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+}
+
+/// What headers add to the data of one request, by arithmetic: in full segments, with time stamps of TCP. Commands and answers that carry no
+/// data are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The data, in bytes.
+    pub data_bytes: u64,
+    /// TCP segments that carry it.
+    pub segments: u64,
+    /// All that is on the wire for it, in bytes: headers of the protocol, TCP and IP, and Ethernet frames where it leaves the machine.
+    pub wire_bytes: u64,
+}
+
+impl NetworkPath {
+    /// In words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let speed = match self.speed_bits_per_second {
+            Some(bits) => format!("{} Gb/s", bits as f64 / 1e9),
+            None if self.interface == "lo" => "within the machine".to_owned(),
+            None => "of unknown speed".to_owned(),
+        };
+        let mut text = format!("{} ({speed}), MTU {}", self.interface, self.mtu_bytes);
+        if let Some(of) = self.overhead {
+            let percent = (of.wire_bytes as f64 / of.data_bytes as f64 - 1.0) * 100.0;
+            let segments = if of.segments == 1 {
+                "segment"
+            } else {
+                "segments"
+            };
+            text += &format!(
+                ", headers add {percent:.1}% to {} bytes of data ({} {segments})",
+                of.data_bytes, of.segments
+            );
+        }
+        text
+    }
 }
 
 /// One kind of load, in several rounds.

@@ -194,6 +194,16 @@ fn comparison() -> Body {
             .map(|name| Side {
                 name: name.to_owned(),
                 volumes: run("", &[1]).volumes,
+                paths: vec![NetworkPath {
+                    interface: "eth0".to_owned(),
+                    mtu_bytes: 1500,
+                    speed_bits_per_second: Some(25_000_000_000),
+                    overhead: Some(Overhead {
+                        data_bytes: 4096,
+                        segments: 3,
+                        wire_bytes: 4390,
+                    }),
+                }],
                 maximum_rate: 1e5,
             })
             .to_vec(),

@@ -13,6 +13,7 @@ fn config(settings: &[&str], steps: Steps) -> SweepConfig {
         volumes: Vec::new(),
         things: BTreeMap::new(),
         link_bytes_per_second: None,
+        paths: Vec::new(),
     };
     SweepConfig {
         curve: CurveConfig {

@@ -182,6 +182,7 @@ fn side(name: &str) -> SideConfig {
         volumes: Vec::new(),
         things: std::collections::BTreeMap::new(),
         link_bytes_per_second: None,
+        paths: Vec::new(),
     }
 }
 

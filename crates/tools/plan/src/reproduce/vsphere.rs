@@ -2,6 +2,10 @@
 //!
 //! The article publishes differences alone, so that every check is arithmetic on ratios.
 
+mod measured;
+
+pub use measured::Measured;
+
 use super::{Check, check_section, number};
 use crate::published::{Protocols, PublishedDifference, protocols};
 use crate::sheet::{Cell, Row, Section, Sheet, Source};
@@ -10,16 +14,21 @@ use crate::units::percent_text;
 /// Published differences have a decimal, so that a product of two ratios is off by less than this.
 const ROUNDING: f64 = 0.002;
 
-/// The article on two protocols under a hypervisor, by its own figures.
+/// The article on two protocols under a hypervisor, by its own figures, and beside what was measured, if anything was.
 #[must_use]
-pub fn vsphere() -> Sheet {
+pub fn vsphere(measured: &Measured) -> Sheet {
     let article = protocols();
     let mut sheet = Sheet::new(
         "reproduce",
         "The article on iSCSI and NVMe over RoCE v2 under vSphere, beside its own figures",
     );
     sheet.sections.push(setup_section(&article));
-    sheet.sections.push(differences_section(&article));
+    sheet.sections.push(differences_section(&article, measured));
+    if !measured.is_empty() {
+        sheet
+            .sections
+            .push(measured::equal_rate_section(&article, measured));
+    }
     let checks = checks(&article);
     sheet.answer = answer(&checks);
     sheet.sections.push(Section {
@@ -28,6 +37,7 @@ pub fn vsphere() -> Sheet {
         ..check_section(checks)
     });
     sheet.sections.push(consequences_section(&article));
+    sheet.caveats.extend(measured::caveats(measured));
     sheet.caveats.extend(caveats(&article));
     sheet
 }
@@ -154,7 +164,7 @@ fn row_label(of: &PublishedDifference) -> String {
     format!("{} at {}%", of.title, of.load_percent)
 }
 
-fn differences_section(article: &Protocols) -> Section {
+fn differences_section(article: &Protocols, measured: &Measured) -> Section {
     let rows = article.differences.iter().map(|of| {
         let throughput = of.throughput_percent.map_or_else(
             || Cell::word("not published", Source::Published),
@@ -178,26 +188,27 @@ fn differences_section(article: &Protocols) -> Section {
             format!("1/{}", number(times_less, 2)),
             Source::Derived,
         );
-        Row::new(
-            row_name(of),
-            row_label(of),
-            "",
-            vec![throughput, latency, less, in_flight],
-        )
+        let mut cells = vec![throughput, latency, less, in_flight];
+        if !measured.is_empty() {
+            cells.extend(measured::beside(measured, of));
+        }
+        Row::new(row_name(of), row_label(of), "", cells)
     });
+    let mut columns = vec![
+        "throughput",
+        "latency",
+        "latency, of iSCSI's",
+        "in flight, of iSCSI's",
+    ];
+    if !measured.is_empty() {
+        columns.extend(["throughput, measured", "mean latency, measured"]);
+    }
     Section {
         name: "differences".to_owned(),
         title: "NVMe over RoCE v2 against iSCSI, at parts of each side's own maximum".to_owned(),
         words: "In flight is throughput times latency (Little's law), as a multiple of iSCSI's."
             .to_owned(),
-        columns: [
-            "throughput",
-            "latency",
-            "latency, of iSCSI's",
-            "in flight, of iSCSI's",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        columns: columns.into_iter().map(str::to_owned).collect(),
         rows: rows.collect(),
     }
 }

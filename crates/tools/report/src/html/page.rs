@@ -298,15 +298,13 @@ fn tiles(source: &Source) -> Result<Markup, ReportError> {
             .sides
             .iter()
             .map(|side| {
-                let urls: Vec<_> = side
-                    .volumes
-                    .iter()
-                    .map(|volume| volume.url.as_str())
-                    .collect();
+                let urls = side.volumes.iter().map(|volume| volume.url.clone());
+                let paths = side.paths.iter().map(|path| format!("by {}", path.words()));
+                let told: Vec<_> = urls.chain(paths).collect();
                 tile(
                     &format!("{}: requests per second at most", side.name),
                     words::per_second(side.maximum_rate),
-                    urls.join(", "),
+                    told.join(", "),
                 )
             })
             .collect(),

@@ -429,6 +429,7 @@ pub(crate) fn comparison(name: &str) -> Source {
     let side = |name: &str, url, maximum_rate| Side {
         name: name.to_owned(),
         volumes: vec![volume(url)],
+        paths: Vec::new(),
         maximum_rate,
     };
     let comparison = Comparison {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_lab::document::{Arrivals, Comparison, Difference, Load, Metric, Stage, Verdict};
+
 use super::*;
 
 fn verdicts(sheet: &Sheet) -> BTreeMap<String, bool> {
@@ -17,7 +19,7 @@ fn verdicts(sheet: &Sheet) -> BTreeMap<String, bool> {
 
 #[test]
 fn the_articles_contradictions_follow_from_its_figures() {
-    let sheet = vsphere();
+    let sheet = vsphere(&Measured::new());
     let expected = [
         ("equal-load-4k-random-read", false),
         ("equal-load-64k-sequential-read", false),
@@ -47,7 +49,7 @@ fn the_articles_contradictions_follow_from_its_figures() {
 #[test]
 fn each_figure_says_where_it_comes_from() {
     let article = protocols();
-    let sheet = vsphere();
+    let sheet = vsphere(&Measured::new());
     let section = sheet
         .sections
         .iter()
@@ -95,4 +97,87 @@ fn figures_that_agree_are_told_to_agree() {
         .map(|of| of.name.into_owned())
         .collect();
     assert_eq!(wrong, ["size", "transport"]);
+}
+
+/// A comparison whose stages differ by so many percent.
+fn comparison(percents: [f64; 3]) -> Comparison {
+    let difference = |metric, percent: f64, verdict| Difference {
+        side: 1,
+        metric,
+        baseline: 100.0,
+        value: 100.0 + percent,
+        percent,
+        percent_low: percent - 1.0,
+        percent_high: percent + 1.0,
+        verdict,
+        reason: None,
+    };
+    let stage = |(at, percent): (usize, f64)| Stage {
+        name: String::new(),
+        loads: vec![
+            Load::Open {
+                rate: 5000.0,
+                arrivals: Arrivals::Exponential,
+                depth_max: 8,
+                queues: 1,
+                hosts: 1,
+            };
+            2
+        ],
+        rounds: Vec::new(),
+        differences: vec![
+            match at {
+                0 => difference(Metric::Throughput, 0.0, Verdict::Fixed),
+                _ => difference(Metric::Throughput, percent, Verdict::Better),
+            },
+            difference(Metric::LatencyMean, -percent, Verdict::Better),
+            difference(Metric::LatencyP99, 0.0, Verdict::Unknown),
+        ],
+    };
+    Comparison {
+        sides: Vec::new(),
+        stages: percents.into_iter().enumerate().map(stage).collect(),
+        confidence_percent: 99.0,
+        least_difference_percent: 1.0,
+        summary: "B is better".to_owned(),
+    }
+}
+
+#[test]
+fn what_was_measured_stands_beside_what_was_published() {
+    let one = comparison([30.0, 20.0, 10.0]);
+    let measured = Measured::from([("sql-90-10".to_owned(), one)]);
+    let sheet = vsphere(&measured);
+    let text = |section, row, at| sheet.cell(section, row, at).unwrap().text.clone();
+    assert_eq!(
+        text("differences", "sql-90-10-at-100", 4),
+        "+10.0% (+9.00% to +11.00%)"
+    );
+    assert_eq!(
+        text("differences", "sql-90-10-at-80", 5),
+        "-20.0% (-21.00% to -19.00%)"
+    );
+    assert_eq!(text("differences", "oracle-90-10-at-80", 4), "not run");
+    assert_eq!(
+        sheet
+            .cell("differences", "sql-90-10-at-80", 5)
+            .unwrap()
+            .source,
+        Source::Measured
+    );
+    assert_eq!(text("equal-rate", "equal-rate-sql-90-10", 0), "5,000 IOPS");
+    assert_eq!(
+        text("equal-rate", "equal-rate-sql-90-10", 1),
+        "-30.0% (-31.00% to -29.00%)"
+    );
+    assert_eq!(text("equal-rate", "equal-rate-sql-90-10", 2), "unknown");
+    assert!(
+        sheet
+            .caveats
+            .iter()
+            .any(|of| of == "sql-90-10: B is better")
+    );
+    let none = vsphere(&Measured::new());
+    assert!(none.cell("equal-rate", "equal-rate-sql-90-10", 0).is_none());
+    assert!(none.cell("differences", "sql-90-10-at-80", 4).is_none());
 }
