@@ -10,6 +10,8 @@ mod control;
 mod conversation;
 mod initiator;
 mod iscsi;
+mod iscsi_conversation;
+mod link;
 mod readers;
 mod scsi;
 mod seeds;
@@ -21,6 +23,7 @@ pub use control::{api, configuration, state};
 pub use conversation::{conversation, seeds as conversation_seeds};
 pub use initiator::initiator;
 pub use iscsi::{iscsi_login, iscsi_pdu};
+pub use iscsi_conversation::{iscsi_conversation, seeds as iscsi_conversation_seeds};
 pub use scsi::scsi;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
@@ -32,6 +35,7 @@ pub type Target = fn(&[u8]);
 /// Every target with its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("conversation", conversation),
+    ("iscsi_conversation", iscsi_conversation),
     ("initiator", initiator),
     ("pdu", pdu),
     ("commands", commands),

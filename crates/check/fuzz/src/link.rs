@@ -11,7 +11,7 @@ use weir_reactor::{Amount, Reactor, ReceiveInto, Received, Shutdown, SocketOptio
 
 /// Whom one end tells the other that it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Farewell {
+pub(crate) enum Farewell {
     /// All is sent, and no more comes; what the other end sends is still read.
     Finish,
     /// The connection is closed.
@@ -22,7 +22,7 @@ pub(super) enum Farewell {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Link {
+pub(crate) struct Link {
     outgoing: RefCell<VecDeque<Vec<u8>>>,
     incoming: RefCell<Vec<u8>>,
     /// Nothing is read for now.
@@ -36,7 +36,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects. None where the target does not take the connection.
-    pub(super) async fn connect(reactor: &Reactor, address: SocketAddr) -> Option<Rc<Link>> {
+    pub(crate) async fn connect(reactor: &Reactor, address: SocketAddr) -> Option<Rc<Link>> {
         let options = SocketOptions::default();
         let stream = TcpStream::connect(reactor, address, &options).await.ok()?;
         let link = Rc::new(Link::default());
@@ -55,28 +55,28 @@ impl Link {
     }
 
     /// Has a piece sent, in a send of its own.
-    pub(super) fn send(&self, piece: Vec<u8>) {
+    pub(crate) fn send(&self, piece: Vec<u8>) {
         self.outgoing.borrow_mut().push_back(piece);
         self.wake();
     }
 
     /// What came since the last call.
-    pub(super) fn take_incoming(&self) -> Vec<u8> {
+    pub(crate) fn take_incoming(&self) -> Vec<u8> {
         std::mem::take(&mut *self.incoming.borrow_mut())
     }
 
-    pub(super) fn pause(&self, paused: bool) {
+    pub(crate) fn pause(&self, paused: bool) {
         self.paused.set(paused);
         self.wake();
     }
 
-    pub(super) fn end(&self, farewell: Farewell) {
+    pub(crate) fn end(&self, farewell: Farewell) {
         self.farewell.set(Some(farewell));
         self.wake();
     }
 
     /// Whether the connection is at its end.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.gone.get()
     }
 

@@ -24,6 +24,9 @@ pub type Seed = (&'static str, String, Vec<u8>);
 #[must_use]
 pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
+    for (name, data) in crate::iscsi_conversation_seeds() {
+        seeds.push(("iscsi_conversation", name, data));
+    }
     for (name, data) in crate::conversation_seeds() {
         seeds.push(("conversation", name, data));
     }

@@ -19,7 +19,6 @@
 //! buffer or request.
 
 mod ledger;
-mod link;
 mod medium;
 mod peer;
 mod program;
@@ -47,8 +46,8 @@ use weir_reactor::sim::{Config, Faults, Simulation, World};
 use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote};
 use weir_volume::{Guard, GuardConfig};
 
+use crate::link::{self, Link};
 use ledger::SharedLedger;
-use link::Link;
 use medium::{BLOCKS, Fates, Medium};
 use peer::{Granted, Peer};
 use program::{Head, PEERS, Step};

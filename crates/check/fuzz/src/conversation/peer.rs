@@ -15,8 +15,8 @@ use weir_nvme::tcp::{
 use weir_nvme::{Cqe, Sqe, Status};
 
 use super::ledger::{CommandIndex, PeerId, SharedLedger, Transfer};
-use super::link::Link;
 use super::program::Head;
+use crate::link::Link;
 
 /// In-capsule data that every controller takes with admin and Fabrics commands, in bytes.
 pub(super) const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;

@@ -20,11 +20,11 @@ use weir_nvme::tcp::{
 };
 use weir_nvme::{Nqn, Sqe};
 
-use super::link::Farewell;
 use super::medium::{BLOCKS, Fate};
 use super::peer::Peer;
 use super::program::{Kind, PEERS, Step};
 use super::{Run, SUBSYSTEM, WITNESS, Wishes, connect_data, enabled, nqn};
+use crate::link::Farewell;
 
 /// What time passes after a step that says nothing of it.
 const USUAL_PAUSE: Duration = Duration::from_micros(300);

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_fuzz_targets::{TARGETS, conversation_seeds};
+use weir_fuzz_targets::{
+    TARGETS, Target, conversation, conversation_seeds, iscsi_conversation, iscsi_conversation_seeds,
+};
 use weir_reactor::sim::seed_from_env_or_random;
 
-/// Conversations that are made up anew.
+/// Conversations of a protocol that are made up anew.
 const CONVERSATIONS: u64 = 60;
 /// Inputs of every other target that are.
 const INPUTS: u64 = 200;
@@ -81,12 +83,28 @@ fn what_was_found_once_is_mended() {
     run_files("regressions");
 }
 
+/// A target whose inputs are programs: its name, and programs to begin with, by name.
+type Programs = (&'static str, Target, Vec<(String, Vec<u8>)>);
+
+fn conversations() -> [Programs; 2] {
+    [
+        ("conversation", conversation, conversation_seeds()),
+        (
+            "iscsi_conversation",
+            iscsi_conversation,
+            iscsi_conversation_seeds(),
+        ),
+    ]
+}
+
 #[test]
 fn seeds_pass() {
-    for (name, data) in conversation_seeds() {
-        let witness = Witness(format!("the seed {name}"));
-        weir_fuzz_targets::conversation(&data);
-        drop(witness);
+    for (name, target, seeds) in conversations() {
+        for (seed, data) in seeds {
+            let witness = Witness(format!("the seed {seed} of {name}"));
+            target(&data);
+            drop(witness);
+        }
     }
 }
 
@@ -95,17 +113,19 @@ fn what_is_made_up_passes() {
     let seed = seed_from_env_or_random();
     let witness = Witness(format!("made up of WEIR_SEED={seed}"));
     let mut numbers = weir_reactor::random::Random::new(seed);
-    let seeds = conversation_seeds();
-    for _ in 0..CONVERSATIONS {
-        // The beginning of a seed, so that most have queues, and then anything.
-        let (_, known) = &seeds[numbers.next() as usize % seeds.len()];
-        let mut data = known.clone();
-        data.truncate(8 + 8 * (2 + numbers.next() as usize % 8));
-        let steps = 8 * (numbers.next() % STEPS);
-        data.extend(numbers.bytes(steps as usize));
-        run_made_up("conversation", weir_fuzz_targets::conversation, data);
+    for (name, target, seeds) in conversations() {
+        for _ in 0..CONVERSATIONS {
+            // The beginning of a seed, so that most have queues or sessions, and then anything.
+            let (_, known) = &seeds[numbers.next() as usize % seeds.len()];
+            let mut data = known.clone();
+            data.truncate(8 + 8 * (2 + numbers.next() as usize % 8));
+            let steps = 8 * (numbers.next() % STEPS);
+            data.extend(numbers.bytes(steps as usize));
+            run_made_up(name, target, data);
+        }
     }
-    for (name, target) in TARGETS.iter().filter(|(name, _)| *name != "conversation") {
+    let is_program = |name: &str| conversations().iter().any(|(of, _, _)| *of == name);
+    for (name, target) in TARGETS.iter().filter(|(name, _)| !is_program(name)) {
         let kept: Vec<_> = files(&folder("corpus", name));
         for _ in 0..INPUTS {
             let length = numbers.next() % 200;
