@@ -31,7 +31,7 @@ mod volume;
 
 pub use asking::CommandFailure;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
-pub use options::{ChapOptions, IdentityError, Options, SCHEME, initiator_name};
+pub use options::{ChapOptions, IdentityError, Options, PORT, SCHEME, initiator_name};
 pub use profile::UnitError;
 #[doc(hidden)]
 pub use profile::geometry_of;

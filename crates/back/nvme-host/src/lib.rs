@@ -32,7 +32,7 @@ mod volume;
 pub use admin::CommandFailure;
 pub use association::ConnectError;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
-pub use options::{HostIdentity, IdentityError, Options, SCHEME};
+pub use options::{HostIdentity, IdentityError, Options, PORT, SCHEME};
 pub use profile::NamespaceError;
 #[doc(hidden)]
 pub use profile::geometry_of;

@@ -185,7 +185,7 @@ pub(crate) fn connect(
 pub(crate) struct Group {
     ceph: Arc<Ceph>,
     pub(crate) key: GroupKey,
-    /// What its clients are tuned in. Known when the first of them connects.
+    /// Options to set in its clients. Known when the first of them connects.
     tuned: OnceLock<Vec<Tuned>>,
     /// Never held while anything waits for the cluster: reports take it too.
     clients: Mutex<Clients>,
@@ -236,7 +236,7 @@ pub struct ClientReport {
     pub apart: bool,
     /// The busiest of its threads when it was last looked at; none where it is not looked at, or its threads cannot be told apart.
     pub busiest_thread: Option<BusiestThread>,
-    /// What it has of the options that Weir tunes on small machines.
+    /// Its values of the options that Weir sets on small machines.
     pub settings: BTreeMap<String, String>,
     /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
     pub fenced: bool,
@@ -337,7 +337,7 @@ impl Group {
         configured(&self.ceph, &self.key.credentials, self.key.cache)
     }
 
-    /// What its clients are tuned in.
+    /// Options to set in its clients.
     fn tuned(&self) -> Result<&[Tuned], CephError> {
         if let Some(known) = self.tuned.get() {
             return Ok(known);
@@ -432,7 +432,7 @@ pub(crate) fn let_go(client: Arc<Client>) {
     }
 }
 
-/// What a client has of the options that are tuned.
+/// A client's values of the options that Weir sets on small machines.
 fn settings(rados: &Rados) -> BTreeMap<String, String> {
     let of = |option: &str| Some((option.to_owned(), rados.get(option).ok()?.trim().to_owned()));
     OPTIONS.into_iter().filter_map(of).collect()

@@ -92,7 +92,7 @@ impl Sharing {
     }
 }
 
-/// What a client's threads and receives are.
+/// The threads and receives of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Settings {
     /// Ceph's own, or fewer threads and longer receives on a machine of few processors where nobody has configured them.

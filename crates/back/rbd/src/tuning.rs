@@ -34,8 +34,8 @@ fn tuned(processors: usize) -> Option<[&'static str; 3]> {
     (processors < MANY_PROCESSORS).then_some(["1", messenger, "65536"])
 }
 
-/// What to set in clients like this one, which has read its configuration file and is not connected: all that nobody has
-/// configured. What `ceph config` says a client learns as it connects, so that `connect` is asked for one where it matters.
+/// Chooses the options to set in clients like this one: those that nobody has configured. The client has read its file
+/// and is not connected. Only a connected client knows `ceph config`, so `connect` runs where there is something to choose.
 pub(crate) fn choose<E>(
     rados: Rados,
     connect: impl FnOnce(Rados) -> Result<Rados, E>,

@@ -150,7 +150,7 @@ pub(crate) struct State {
     held: Vec<(Arc<Client>, Op)>,
     rules: Vec<Rule>,
     pub(crate) monitors_down: bool,
-    /// What `ceph config` says of clients.
+    /// Values of `ceph config` for clients.
     pub(crate) config: HashMap<String, String>,
     pub(crate) key_refused: bool,
     full: bool,

@@ -259,7 +259,7 @@ fn told_by_the_drive(drive: &DriveState) -> Vec<(&'static str, String)> {
     told
 }
 
-/// What can be told of a drive whose counters do not say what a phase is, and what not. None where they say it, or nothing was measured.
+/// The caveat of a drive whose counters do not explain its phases. None where they do, or nothing was measured.
 fn causes_unknown(drive: &DriveState) -> Option<String> {
     let samples = drive.passes.iter().flat_map(|pass| &pass.health);
     let all = samples.map(|sample| &sample.health);

@@ -1,4 +1,4 @@
-//! The way from here to a remote volume: interface, MTU and speed, and what headers add to its data.
+//! The way from here to a remote volume: interface, MTU, speed and the overhead of headers.
 //!
 //! Nothing is sent: the kernel is asked how it would send.
 
@@ -18,7 +18,7 @@ const DIGEST_BYTES: u64 = 4;
 /// The interface of what never leaves the machine.
 const LOOPBACK: &str = "lo";
 
-/// What carries a volume's data over TCP.
+/// The protocol that carries a volume's data over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Nvme,
@@ -37,8 +37,8 @@ impl Protocol {
     /// The port where the URL names none.
     fn port(self) -> u16 {
         match self {
-            Protocol::Nvme => 4420,
-            Protocol::Iscsi => 3260,
+            Protocol::Nvme => weir_nvme_host::PORT,
+            Protocol::Iscsi => weir_iscsi_host::PORT,
         }
     }
 
@@ -53,7 +53,7 @@ impl Protocol {
     }
 }
 
-/// The way to a volume, and what headers add to the data of a request; none where it is not remote, or the kernel does not say.
+/// Returns the way to a volume and the overhead of headers on a request; none where the volume is local or the route is unknown.
 pub(super) fn of(url: &VolumeUrl, workload: &Workload) -> Option<NetworkPath> {
     let protocol = Protocol::of(url)?;
     let authority = url.authority()?;
@@ -103,7 +103,7 @@ pub(super) fn of(url: &VolumeUrl, workload: &Workload) -> Option<NetworkPath> {
     })
 }
 
-/// What carries data in a PDU of so many bytes in segments that are full.
+/// Overhead of a PDU of `pdu_bytes` that carries `data_bytes`, in full segments.
 fn overhead(
     data_bytes: u64,
     pdu_bytes: u64,
@@ -121,7 +121,7 @@ fn overhead(
     })
 }
 
-/// What an interface carries in each direction; none where it does not say.
+/// Speed of an interface in bits a second; none where it reports none.
 fn speed(interface: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
     let megabits: u64 = text.trim().parse().ok()?;

@@ -175,14 +175,14 @@ struct Run {
     /// With which ISID each has connected.
     isids: [u8; PEERS],
     witness: Option<Peer>,
-    /// What befalls the first PDU of the next connection.
+    /// Damage to the first PDU of the next connection.
     next_damage: [Option<Damage>; PEERS],
     turn: u8,
 }
 
 impl Run {
     async fn all(&mut self, steps: &[u8]) {
-        self.serve(1, false).await;
+        self.serve(true, false).await;
         let settings = self.settings(PEERS as u8, name("witness"), 0);
         self.witness = self.log_in(settings, None).await;
         for (number, step) in steps.chunks_exact(STEP_BYTES).take(STEPS_MAX).enumerate() {
@@ -196,20 +196,21 @@ impl Run {
         self.end().await;
     }
 
-    /// What is served: so many units of programs.
-    async fn serve(&self, units: u16, read_only: bool) {
-        let target = |at: usize, units: u16| {
+    /// Serves both targets; that of programs with its unit or without.
+    async fn serve(&self, has_unit: bool, read_only: bool) {
+        let target = |at: usize| {
             let mut target = Target::new(name(TARGETS[at]));
-            let unit = |number| {
-                let mut lun = Lun::new(number, Arc::clone(&self.volumes[at]), [at as u8 + 1; 16]);
-                lun.read_only = read_only && at == 0;
-                lun
+            let mut lun = Lun::new(0, Arc::clone(&self.volumes[at]), [at as u8 + 1; 16]);
+            lun.read_only = read_only && at == 0;
+            target.luns = if has_unit || at == 1 {
+                vec![lun]
+            } else {
+                Vec::new()
             };
-            target.luns = (0..units).map(unit).collect();
             target
         };
         let snapshot = Snapshot {
-            targets: vec![target(0, units.min(1)), target(1, 1)],
+            targets: vec![target(0), target(1)],
             portals: vec![Portal {
                 address: self.address,
                 advertise: None,
@@ -218,7 +219,7 @@ impl Run {
         self.iscsi.apply(snapshot).await.expect("it serves");
     }
 
-    /// How an initiator logs in.
+    /// Login settings of an initiator.
     fn settings(&self, isid: u8, target: Name, wishes: u8) -> InitiatorSettings {
         let digest = |bit: u8| match wishes & bit {
             0 => DigestPolicy::Allowed,
@@ -285,7 +286,7 @@ impl Run {
                     .sleep(Duration::from_millis(u64::from(a % 40)))
                     .await;
             }
-            2 => return self.serve(u16::from(a & 1), b & 1 == 1).await,
+            2 => return self.serve(a & 1 == 1, b & 1 == 1).await,
             3 => {
                 let farewell = [Farewell::Close, Farewell::Reset, Farewell::Finish];
                 return self.forget(place, farewell[usize::from(a) % 3]);
@@ -453,7 +454,7 @@ impl Run {
     /// Units are there, initiators read, and send what they are asked for: who broke no rule has all its answers then.
     async fn settle(&mut self) {
         self.ask_witness().await;
-        self.serve(1, false).await;
+        self.serve(true, false).await;
         for place in 0..PEERS {
             let peer = self.peers[place].as_ref();
             if peer.is_some_and(|peer| !peer.clean || peer.excused) {

@@ -17,12 +17,12 @@ use crate::link::{Farewell, Link};
 
 /// Bytes of a basic header segment.
 const BASIC_BYTES: usize = 48;
-/// What SAM-5 calls GOOD.
+/// Status GOOD (SAM-5, 5.3.1).
 const GOOD: u8 = 0;
 
-/// What an outstanding request is owed.
+/// The answer that an outstanding request waits for.
 pub(super) enum Owed {
-    /// So many bytes, of which these came, in so many PDUs.
+    /// Data of this length; the part that came, and the PDUs that brought it.
     Read {
         bytes: u32,
         came: Vec<u8>,
@@ -36,7 +36,7 @@ pub(super) enum Owed {
     Managed,
 }
 
-/// What is done to the next PDU on its way.
+/// Damage to a PDU on its way.
 #[derive(Clone, Copy)]
 pub(super) enum Damage {
     /// These bits of this byte are turned.
@@ -108,7 +108,7 @@ impl Peer {
         self.link.pause(paused);
     }
 
-    /// What befalls the next PDU, if anything.
+    /// Sets the damage to the next PDU.
     pub(super) fn set_damage(&mut self, damage: Option<Damage>) {
         self.damage = damage;
     }
@@ -137,7 +137,7 @@ impl Peer {
         Itt(tag.copied().unwrap_or(u32::from(which)))
     }
 
-    /// Whether the window admits another command.
+    /// Returns whether the window admits another command.
     pub(super) fn may_begin(&self) -> bool {
         self.is_in() && !self.max_cmd_sn.is_before(self.cmd_sn)
     }
@@ -357,7 +357,7 @@ impl Peer {
     /// Reads what came, and judges it.
     ///
     /// # Panics
-    /// Where the target broke a rule.
+    /// When the target broke a rule.
     pub(super) fn judge(&mut self) {
         self.unread.extend(self.link.take_incoming());
         if !self.clean && self.agreed.is_none() {

@@ -48,15 +48,15 @@ pub struct NetworkPath {
     pub interface: String,
     /// The largest packet on it, in bytes.
     pub mtu_bytes: u32,
-    /// What the interface carries in each direction, in bits a second; none where it does not say.
+    /// Speed of the interface in each direction, in bits a second; none where it reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_bits_per_second: Option<u64>,
-    /// What headers add; none where requests are of several sizes, or carry no data.
+    /// Overhead of headers; none where requests are of several sizes, or carry no data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
 }
 
-/// What headers add to the data of one request, by arithmetic: in full segments, with time stamps of TCP. Commands and answers that carry no
+/// Overhead of headers on the data of one request, computed for full segments with TCP time stamps. Commands and answers without
 /// data are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overhead {

@@ -15,7 +15,7 @@ pub enum Beside {
     Predicted(Box<Sheet>),
 }
 
-/// What a row of gains does not show.
+/// The caveat of gains from single curves.
 const ONE_CURVE_EACH: &str = "Gateways: one curve each, one after the other, with clients on the same machine: a gain that is no larger than what the machine's speed wanders by is none; weir compare tells which.";
 
 /// The article on Ceph's gateway.
@@ -111,7 +111,7 @@ fn published_section(points: &Points, curves: &[MeasuredCurve], latency: f64) ->
     }
 }
 
-/// What gateways that were measured gain on the first of them, beside what the article's tuning gained.
+/// Gains of the measured gateways over the first, beside the gain of the article's tuning.
 fn gateways_section(measured: &[MeasuredCurve], of: &Curves<'_>, latency: f64) -> Section {
     let row = |name: String, label: &str, curve: &MeasuredCurve, first: &MeasuredCurve| {
         let rate = |rate: Option<f64>, source| {

@@ -26,7 +26,7 @@ use super::super::own::Own;
 const NQN: &str = "nqn.2026-01.org.example:reproduce";
 /// Gateways of one run: each is measured for minutes.
 const SETTINGS_MAX: usize = 16;
-/// How long a gateway may take until it answers. An image is opened later.
+/// Time-out for a gateway's first answer. It opens images later.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Between two attempts to reach it.
 const START_EVERY: Duration = Duration::from_millis(20);
@@ -74,7 +74,7 @@ impl FromStr for Axis {
     }
 }
 
-/// What one gateway is started with.
+/// The configuration of one gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Setting {
     /// Its configuration file; none: all defaults.
@@ -104,10 +104,10 @@ impl Setting {
     fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
         let mut table = toml::Table::new();
         if let Some(path) = &self.conf {
-            // Whatever is wrong in it is told as weir serve does.
-            Config::read(path)?;
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
+            // It names the line of an error, as weir serve does.
+            Config::parse(&text, path)?;
             table = text.parse()?;
         }
         // Who runs this command serves.

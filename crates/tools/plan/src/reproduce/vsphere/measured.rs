@@ -44,7 +44,7 @@ fn cell(difference: Option<&Difference>) -> Cell {
     }
 }
 
-/// What a published difference came to here: throughput and mean latency.
+/// The measured counterpart of a published difference: throughput and mean latency.
 pub(super) fn beside(measured: &Measured, of: &PublishedDifference) -> [Cell; 2] {
     let comparison = measured.get(&of.workload);
     let stage = comparison.and_then(|found| stage(found, of.load_percent));
@@ -81,7 +81,7 @@ pub(super) fn equal_rate_section(article: &Protocols, measured: &Measured) -> Se
     }
 }
 
-/// What was compared, and what it says.
+/// The sides that were compared, and the summary of each comparison.
 pub(super) fn caveats(measured: &Measured) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(comparison) = measured.values().next() {
