@@ -1,4 +1,4 @@
-//! Needs of a case, and reasons for its failure.
+//! Cases: their needs, their work, and reasons for failure.
 
 use std::fmt;
 use std::time::Duration;
@@ -157,5 +157,97 @@ pub fn check(
         Ok(())
     } else {
         Err(Failure::differs(what, expected, got))
+    }
+}
+
+/// The work of a case.
+pub enum Run<C> {
+    /// This.
+    Now(fn(&mut C) -> Result<(), Failure>),
+    /// Nothing: it cannot apply to any target yet, for this reason. Never counted as passed.
+    NotApplicable(&'static str),
+}
+
+/// One input or race, and what answers it.
+pub struct Case<C> {
+    /// The group of inputs that it belongs to, from 1 on.
+    pub group: u8,
+    /// Its name, which is that of its function, and no other case's.
+    pub name: &'static str,
+    /// Describes the input or race.
+    pub summary: &'static str,
+    /// The answer that the specifications name; all of them where they allow several.
+    pub expected: &'static str,
+    /// Document and section that name it.
+    pub specification: &'static str,
+    /// Needs without which it is skipped.
+    pub needs: Needs,
+    /// The work, or the reason for having none.
+    pub run: Run<C>,
+}
+
+impl<C> fmt::Debug for Case<C> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Case({} {})", self.group, self.name)
+    }
+}
+
+/// Makes a file's table: `group function [needs] "specification": "what is done" => "what answers it";`, where the function's name is
+/// the case's. What cannot apply yet has no function: `group name not applicable "why": "what is done" => "what answers it";`.
+macro_rules! cases {
+    ($(
+        $group:literal $name:ident $([$($need:ident),*] $specification:literal)? $(not applicable $why:literal)?
+            : $summary:literal => $expected:literal;
+    )*) => {
+        /// The cases of this file.
+        pub(super) const CASES: &[super::Case] = &[$(
+            $crate::case::Case {
+                group: $group,
+                name: stringify!($name),
+                summary: $summary,
+                expected: $expected,
+                specification: cases!(@specification $($specification)?),
+                needs: $crate::case::Needs::NOTHING $($(.and($crate::case::Needs::$need))*)?,
+                run: cases!(@run $name $($why)?),
+            }
+        ),*];
+    };
+    (@specification) => { "" };
+    (@specification $specification:literal) => { $specification };
+    (@run $name:ident) => { $crate::case::Run::Now($name) };
+    (@run $name:ident $why:literal) => { $crate::case::Run::NotApplicable($why) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::context::{Context, Protocol};
+    use crate::iscsi::Iscsi;
+    use crate::nvme::Nvme;
+
+    fn check_tables<P: Protocol>(names: &mut BTreeSet<&'static str>) {
+        let cases: Vec<&Case<Context<P>>> = P::cases();
+        for case in &cases {
+            assert!(names.insert(case.name), "{} is there twice", case.name);
+            assert!(!case.summary.is_empty() && !case.expected.is_empty());
+            let applies = matches!(case.run, Run::Now(_));
+            assert_eq!(
+                applies,
+                !case.specification.is_empty(),
+                "{}: what applies cites its section",
+                case.name
+            );
+        }
+        let groups: BTreeSet<_> = cases.iter().map(|case| usize::from(case.group)).collect();
+        assert_eq!(groups, (1..=P::GROUPS.len()).collect());
+    }
+
+    #[test]
+    fn names_are_unique_and_every_row_says_what_it_is() {
+        let mut names = BTreeSet::new();
+        check_tables::<Nvme>(&mut names);
+        check_tables::<Iscsi>(&mut names);
     }
 }

@@ -1,15 +1,12 @@
-//! The wire suite: a scripted peer that speaks NVMe/TCP byte by byte, and a table of cases, each with the answer that the
+//! The wire suites: scripted peers that speak NVMe/TCP and iSCSI byte by byte, and tables of cases, each with the answer that the
 //! specifications name.
 //!
-//! It is a tool, with blocking sockets and threads; it knows no volume, no reactor and no command line. Well-formed PDUs are
-//! encoded by `weir_nvme`; what is wrong with them is written over their bytes, and what a target answers is taken apart here,
-//! apart from the parsers that Weir itself uses.
+//! It is a tool, with blocking sockets and threads; it knows no volume, no reactor and no command line.
 //!
-//! - [`peer`]: one connection: sends anything in any pieces, reads PDUs by a deadline, expects answers.
-//! - [`queue`]: a peer that has become a queue of a controller, for the well-behaved part of a case.
+//! - [`connection`]: one TCP connection: sends anything in any pieces, keeps what comes.
 //! - [`case`]: what a case is, and why it fails.
-//! - [`cases`]: all of them, in one table, by the groups of `docs/torture.md`.
-//! - [`context`]: what a case is given: the target, what was found out about it, connections to it.
+//! - [`context`]: what a case is given, and what a protocol has to have.
+//! - [`nvme`], [`iscsi`]: the protocols: their peers, and their cases.
 //! - [`witness`]: the well-behaved host that must not notice anything.
 //! - [`gateway`]: what a gateway under our own control is asked for: its resources, and changes.
 //! - [`runner`]: runs cases one after the other and judges them.
@@ -23,20 +20,17 @@
 //! is accepted.
 #![forbid(unsafe_code)]
 
+#[macro_use]
 pub mod case;
-pub mod cases;
+pub mod connection;
 pub mod context;
 pub mod gateway;
-pub mod pdu;
-pub mod peer;
-pub mod queue;
+pub mod iscsi;
+pub mod nvme;
 pub mod runner;
 pub mod witness;
 
-pub use case::{Failure, Needs};
-pub use cases::Case;
-pub use context::{Context, Target};
+pub use case::{Case, Failure, Needs};
+pub use context::{Context, Protocol};
 pub use gateway::{Gateway, Resources};
-pub use peer::{Answer, Got, Peer};
-pub use queue::{Controller, Queue, QueueOptions};
 pub use runner::{Outcome, Record, Restart, Runner, Settings};

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::case::{Failure, Needs};
-use crate::cases::{Case, Run};
-use crate::context::{Context, ShortLimits, Target};
+use crate::case::{Case, Failure, Needs, Run};
+use crate::connection::Manner;
+use crate::context::{Context, Facts, Protocol, ShortLimits};
 use crate::gateway::{Gateway, Resources};
-use crate::witness::{Seen, Witness};
+use crate::witness::{PATIENCE, Seen, Witness};
 
 /// How long a target has after a case to give everything back.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -50,19 +50,18 @@ impl Default for Settings {
     }
 }
 
-fn given_all(context: &Context, needs: Needs) -> bool {
+fn given_all<P: Protocol>(context: &Context<P>, needs: Needs) -> bool {
     needs.without(context.given).is_nothing()
 }
 
 /// Writes to every block that cases use, so that a volume in memory has its memory before that of the gateway is looked at.
-fn fill(context: &Context) -> Result<(), Failure> {
+fn fill<P: Protocol>(context: &Context<P>) -> Result<(), Failure> {
     const BLOCKS: u32 = 16;
-    let (_controller, mut queue) = context.io()?;
-    let data = vec![0xa5; (BLOCKS * context.facts.block_bytes) as usize];
-    let whole = context.facts.case_blocks().min(FILLED_BLOCKS_MAX) / u64::from(BLOCKS);
+    let mut host = P::host(context, false, context.manner)?;
+    let data = vec![0xa5; (BLOCKS * context.facts.block_bytes()) as usize];
+    let whole = context.case_blocks().min(FILLED_BLOCKS_MAX) / u64::from(BLOCKS);
     for index in 0..whole {
-        let lba = index * u64::from(BLOCKS);
-        queue.write(context.target.nsid, lba, BLOCKS, &data)?;
+        host.write(index * u64::from(BLOCKS), &data)?;
     }
     Ok(())
 }
@@ -113,10 +112,10 @@ impl Outcome {
 }
 
 /// One case that was run, or why it was not.
-#[derive(Debug, Clone)]
-pub struct Record {
+#[derive(Debug)]
+pub struct Record<P: Protocol> {
     /// The case.
-    pub case: &'static Case,
+    pub case: &'static Case<Context<P>>,
     /// What became of it.
     pub outcome: Outcome,
     /// What came, or why it was not run.
@@ -128,9 +127,9 @@ pub struct Record {
 }
 
 /// A target and what is needed to run cases against it.
-pub struct Runner {
+pub struct Runner<P: Protocol> {
     /// What cases work with.
-    pub context: Context,
+    pub context: Context<P>,
     settings: Settings,
     witness: Option<Witness>,
     before: Option<Resources>,
@@ -141,13 +140,13 @@ pub struct Runner {
 /// Starts a target again that a case has ended, or says why it cannot.
 pub type Restart = Box<dyn FnMut() -> Result<(), String>>;
 
-impl Runner {
+impl<P: Protocol> Runner<P> {
     /// Finds out about the target and starts the witness.
     ///
     /// # Errors
     /// A well-behaved host cannot use the target.
     pub fn new(
-        target: Target,
+        target: P::Target,
         settings: Settings,
         gateway: Option<Box<dyn Gateway>>,
     ) -> Result<Self, Failure> {
@@ -201,20 +200,25 @@ impl Runner {
 
     /// Whether a fresh connection is served.
     fn serves(&self) -> Result<(), Failure> {
-        self.context.controller()?.admin.still_works(0, 0)
+        P::serves(&self.context)
     }
 
     fn start_witness(&mut self) -> Result<(), Failure> {
         let writes = self.settings.destroy_data && self.settings.keeps_data;
-        let exact = self.context.manner.exact;
-        let started = Witness::start(&self.context.target, &self.context.facts, exact, writes)?;
+        let context = &self.context;
+        let manner = Manner {
+            patience: PATIENCE,
+            exact: context.manner.exact,
+        };
+        let host = P::host(context, true, manner)?;
+        let block = context.facts.block_bytes();
+        let started = Witness::start(host, context.case_blocks(), block, writes)?;
         self.witness = Some(started);
         Ok(())
     }
 
     /// The resources once nothing but the witness is there: what earlier connections held is given back.
     fn settled_resources(&mut self) -> Result<Option<Resources>, Failure> {
-        const WITNESS_CONNECTIONS: u64 = 2;
         if !self.context.has_gateway() {
             return Ok(None);
         }
@@ -223,7 +227,7 @@ impl Runner {
             let resources = self.context.gateway()?.resources();
             let resources =
                 resources.map_err(|why| Failure::preparation("the gateway's resources", why))?;
-            if resources.connections == WITNESS_CONNECTIONS && resources.commands == 0 {
+            if resources.connections == P::WITNESS_CONNECTIONS && resources.commands == 0 {
                 return Ok(Some(resources));
             }
             if began.elapsed() > SETTLE_TIME_MAX {
@@ -235,7 +239,7 @@ impl Runner {
     }
 
     /// Runs one case.
-    pub fn run(&mut self, case: &'static Case) -> Record {
+    pub fn run(&mut self, case: &'static Case<Context<P>>) -> Record<P> {
         let began = Instant::now();
         let mut record = Record {
             case,
@@ -264,7 +268,7 @@ impl Runner {
         record
     }
 
-    fn reason_to_skip(&self, case: &Case) -> Option<(Outcome, String)> {
+    fn reason_to_skip(&self, case: &Case<Context<P>>) -> Option<(Outcome, String)> {
         if let Run::NotApplicable(why) = case.run {
             return Some((Outcome::NotApplicable, why.into()));
         }
@@ -276,7 +280,11 @@ impl Runner {
         (!missing.is_nothing()).then(|| (Outcome::Skipped, format!("needs {missing}")))
     }
 
-    fn run_and_judge(&mut self, run: fn(&mut Context) -> Result<(), Failure>, record: &mut Record) {
+    fn run_and_judge(
+        &mut self,
+        run: fn(&mut Context<P>) -> Result<(), Failure>,
+        record: &mut Record<P>,
+    ) {
         if let Some(witness) = &self.witness {
             witness.begin();
         }
@@ -318,7 +326,7 @@ impl Runner {
                 return Ok(());
             };
             if began.elapsed() > SETTLE_TIME_MAX {
-                self.gone = self.context.peer().is_err();
+                self.gone = !self.context.listens();
                 return Err((Outcome::TargetGone, failure.to_string()));
             }
             std::thread::sleep(LOOK_AGAIN);
@@ -328,7 +336,7 @@ impl Runner {
     fn of_witness(
         &self,
         seen: Option<Result<Seen, String>>,
-        record: &mut Record,
+        record: &mut Record<P>,
     ) -> Result<(), (Outcome, String)> {
         let seen = match seen {
             None => return Ok(()),

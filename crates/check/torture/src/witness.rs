@@ -7,20 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_nvme::command::AdminCommand;
-use weir_nvme::sgl::SglDescriptor;
-
 use crate::case::Failure;
-use crate::context::{Facts, Target, WITNESS_BLOCKS};
-use crate::peer::Manner;
-use crate::queue::{Controller, Queue, QueueOptions};
+use crate::context::{Host, WITNESS_BLOCKS};
 
 /// A pause between two commands: the witness watches, it is no load.
 const PAUSE: Duration = Duration::from_millis(1);
-/// After how long the admin queue says that it is there.
+/// After how long it says that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// The longest that the witness waits for an answer: far above any bound on a stall.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the witness saw in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,43 +51,28 @@ impl Shared {
     }
 }
 
-/// A host with one I/O queue, on a thread of its own.
+/// A host on a thread of its own.
 pub struct Witness {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Witness {
-    /// Connects. `writes`: it may write to its blocks.
+    /// Begins to watch, as this host. Blocks of `block` bytes from `first` on are its own; `writes`: it may write to them.
     ///
     /// # Errors
-    /// It cannot connect, or its blocks cannot be read.
+    /// They cannot be read.
     pub fn start(
-        target: &Target,
-        facts: &Facts,
-        exact: bool,
+        mut host: Box<dyn Host>,
+        first: u64,
+        block: u32,
         writes: bool,
     ) -> Result<Self, Failure> {
-        let manner = Manner {
-            patience: PATIENCE,
-            exact,
-        };
-        let options = QueueOptions::new(
-            target.subsystem.clone(),
-            target.witness_nqn.clone(),
-            target.witness_id,
-        );
-        let controller = Controller::bring_up(target.address, &options, manner)?;
-        let mut queue = controller.io(1)?;
-        let block = facts.block_bytes;
-        let first = facts.case_blocks();
         let expected = (0..WITNESS_BLOCKS)
-            .map(|index| queue.read(target.nsid, first + index, 1, block))
+            .map(|index| host.read(first + index))
             .collect::<Result<_, _>>()?;
         let work = Work {
-            controller,
-            queue,
-            nsid: target.nsid,
+            host,
             first,
             block,
             expected,
@@ -162,9 +142,7 @@ impl Drop for Witness {
 }
 
 struct Work {
-    controller: Controller,
-    queue: Queue,
-    nsid: u32,
+    host: Box<dyn Host>,
     first: u64,
     block: u32,
     expected: Vec<Vec<u8>>,
@@ -213,9 +191,7 @@ impl Work {
     fn step(&mut self) -> Result<(), Failure> {
         if self.alive.elapsed() >= KEEP_ALIVE {
             self.alive = Instant::now();
-            let sqe = AdminCommand::KeepAlive.sqe(0, SglDescriptor::NONE);
-            let admin = &mut self.controller.admin;
-            admin.succeed("the witness's Keep Alive", sqe, &[], 0)?;
+            self.host.keep_alive()?;
         }
         self.round += 1;
         // Each block in turn: written in one round over all of them, compared in the next.
@@ -224,11 +200,11 @@ impl Work {
         let writes = self.writes && (self.round / WITNESS_BLOCKS).is_multiple_of(2);
         if writes {
             let data = self.stamp(index);
-            self.queue.write(self.nsid, lba, 1, &data)?;
+            self.host.write(lba, &data)?;
             self.expected[index] = data;
             return Ok(());
         }
-        let read = self.queue.read(self.nsid, lba, 1, self.block)?;
+        let read = self.host.read(lba)?;
         if read == self.expected[index] {
             return Ok(());
         }

@@ -46,6 +46,10 @@ impl Texts {
         scene: &Scene,
         maximum: usize,
     ) -> Result<Answer, RejectReason> {
+        if request.continues && request.is_final {
+            // The last part is not followed by another one (RFC 7143, section 11.10.2).
+            return Err(RejectReason::ProtocolError);
+        }
         let is_new = request.ttt == Ttt::RESERVED;
         if !is_new && request.ttt != Ttt(self.tag) {
             return Err(RejectReason::InvalidPduField);

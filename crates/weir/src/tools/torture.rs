@@ -1,4 +1,4 @@
-//! `weir torture`: what does an NVMe/TCP target answer to what no well-behaved host sends?
+//! `weir torture`: what does a target answer to what no well-behaved host sends?
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use weir_nvme_host::{HostIdentity, Options, SCHEME};
-use weir_torture::cases::{self, GROUPS};
-use weir_torture::{Case, Outcome, Record, Runner, Settings, Target};
+use weir_nvme_host::HostIdentity;
+use weir_torture::context::{Facts, Where};
+use weir_torture::iscsi::{self, Iscsi};
+use weir_torture::nvme::{self, Nvme};
+use weir_torture::{Case, Context as Given, Outcome, Protocol, Record, Runner, Settings};
 use weir_volume::VolumeUrl;
 
 use super::duration;
@@ -21,22 +23,22 @@ const RANDOM_UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
 /// Send a target what breaks targets, and compare its answers with the specifications
 #[derive(Debug, clap::Args)]
 pub(crate) struct TortureArguments {
-    /// The target, a subsystem and a namespace of it: nvme+tcp://HOST:PORT/NQN?nsid=1
+    /// The target: nvme+tcp://HOST:PORT/NQN?nsid=1, a namespace, or iscsi://HOST:PORT/IQN/LUN, a logical unit
     #[arg(required_unless_present = "list")]
     url: Option<VolumeUrl>,
     /// Run only these cases: a group's number, a case's name, or how names begin; may be given several times
     #[arg(long, value_name = "GROUP|NAME")]
     only: Vec<String>,
-    /// List the cases, and run none
+    /// List the cases, of the URL's protocol or of both, and run none
     #[arg(long)]
     list: bool,
-    /// Run cases that write, too: what the namespace holds is lost
+    /// Run cases that write, too: what the namespace or logical unit holds is lost
     #[arg(long)]
     destroy_data: bool,
     /// Run against a target on another machine. It may crash, and take what others have on it along
     #[arg(long)]
     i_own_this_target: bool,
-    /// A second address of the same subsystem, for the cases that need one
+    /// A second address of the same subsystem or target, for the cases that need one
     #[arg(long, value_name = "HOST:PORT")]
     second: Option<String>,
     /// What starts the target again where a case has ended it, run by the shell; without it the cases that follow are skipped
@@ -50,39 +52,95 @@ pub(crate) struct TortureArguments {
     stall: Duration,
 }
 
+/// The protocols that have a suite.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Nvme,
+    Iscsi,
+}
+
+impl Speaks {
+    fn of(url: &VolumeUrl) -> anyhow::Result<Self> {
+        match url.scheme() {
+            weir_nvme_host::SCHEME => Ok(Speaks::Nvme),
+            weir_iscsi_host::SCHEME => Ok(Speaks::Iscsi),
+            _ => bail!(
+                "{url} is no NVMe/TCP and no iSCSI target; name it as {}://HOST:PORT/NQN?nsid=1 or {}://HOST:PORT/IQN/LUN",
+                weir_nvme_host::SCHEME,
+                weir_iscsi_host::SCHEME,
+            ),
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &TortureArguments, json: bool) -> anyhow::Result<ExitCode> {
-    let chosen = choose(&arguments.only)?;
-    let Some(url) = arguments.url.as_ref().filter(|_| !arguments.list) else {
-        list(&chosen, json)?;
+    let only = &arguments.only;
+    let Some(url) = &arguments.url else {
+        let both = (choose::<Nvme>(only), choose::<Iscsi>(only));
+        let mut rows = Vec::new();
+        match both {
+            (Err(error), Err(_)) => return Err(error),
+            (nvme, iscsi) => {
+                rows.extend(nvme.iter().flatten().map(|case| described::<Nvme>(case)));
+                rows.extend(iscsi.iter().flatten().map(|case| described::<Iscsi>(case)));
+            }
+        }
+        list(&rows, json)?;
         return Ok(ExitCode::SUCCESS);
     };
+    match Speaks::of(url)? {
+        Speaks::Nvme => run_suite::<Nvme>(url, arguments, json, nvme_target),
+        Speaks::Iscsi => run_suite::<Iscsi>(url, arguments, json, iscsi_target),
+    }
+}
+
+/// Lists or runs the cases of one protocol. `target` has the target, once it is clear that the suite may run there.
+fn run_suite<P: Protocol>(
+    url: &VolumeUrl,
+    arguments: &TortureArguments,
+    json: bool,
+    target: fn(&VolumeUrl, &TortureArguments) -> anyhow::Result<P::Target>,
+) -> anyhow::Result<ExitCode> {
+    let chosen = choose::<P>(&arguments.only)?;
+    if arguments.list {
+        let rows: Vec<_> = chosen.iter().map(|case| described::<P>(case)).collect();
+        list(&rows, json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let target = target(url, arguments)?;
-    let address = target.address;
+    let address = target.address();
+    for address in [Some(address), target.second()].into_iter().flatten() {
+        if !is_loopback(address.ip()) && !arguments.i_own_this_target {
+            bail!(
+                "{address} is not on this machine. What is sent may crash it and disturb whoever uses it; if it is yours, and nobody else needs it, say --i-own-this-target"
+            );
+        }
+    }
     let settings = Settings {
         patience: arguments.patience,
         destroy_data: arguments.destroy_data,
         stall_max: arguments.stall,
         ..Settings::default()
     };
-    let mut runner = Runner::new(target, settings, None)
+    let mut runner = Runner::<P>::new(target, settings, None)
         .with_context(|| format!("a well-behaved host cannot use {url}"))?;
     if let Some(command) = arguments.restart.clone() {
         runner.set_restart(Box::new(move || restart(&command)));
     }
     let records = run_all(&mut runner, &chosen);
-    let facts = &runner.context.facts;
+    let model = runner.context.facts.model();
     if json {
         let report = json!({
             "target": url.to_string(),
             "address": address.to_string(),
-            "model": facts.model,
+            "model": model,
             "counts": counts(&records).into_iter().collect::<serde_json::Map<_, _>>(),
             "cases": records.iter().map(as_json).collect::<Vec<_>>(),
         });
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print_table(&records);
-        println!("\n{} ({}), {}", address, facts.model, summary(&records));
+        println!("\n{address} ({model}), {}", summary(&records));
     }
     let failed = records.iter().any(|record| record.outcome.is_failure());
     Ok(if failed {
@@ -107,12 +165,12 @@ fn restart(command: &str) -> Result<(), String> {
 }
 
 /// The cases that were asked for; all where none was.
-fn choose(only: &[String]) -> anyhow::Result<Vec<&'static Case>> {
-    let all = cases::all();
+fn choose<P: Protocol>(only: &[String]) -> anyhow::Result<Vec<&'static Case<Given<P>>>> {
+    let all = P::cases();
     if only.is_empty() {
         return Ok(all);
     }
-    let fits = |case: &Case, wanted: &str| match wanted.parse::<u8>() {
+    let fits = |case: &Case<Given<P>>, wanted: &str| match wanted.parse::<u8>() {
         Ok(group) => case.group == group,
         Err(_) => case.name.starts_with(wanted),
     };
@@ -127,17 +185,22 @@ fn choose(only: &[String]) -> anyhow::Result<Vec<&'static Case>> {
     Ok(chosen.collect())
 }
 
-fn list(chosen: &[&'static Case], json: bool) -> anyhow::Result<()> {
+fn list(rows: &[Value], json: bool) -> anyhow::Result<()> {
     if json {
-        let cases: Vec<_> = chosen.iter().map(|case| described(case)).collect();
-        println!("{}", serde_json::to_string_pretty(&cases)?);
+        println!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
-    let rows: Vec<_> = chosen
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let rows: Vec<_> = rows
         .iter()
-        .map(|case| {
-            let [group, name] = [group_of(case), case.name.to_owned()];
-            [group, name, case.summary.into(), case.expected.into()]
+        .map(|row| {
+            let group = format!("{} {}", row["group"], text(row, "group_name"));
+            [
+                group,
+                text(row, "name"),
+                text(row, "summary"),
+                text(row, "expected"),
+            ]
         })
         .collect();
     let heading = ["GROUP", "CASE", "WHAT IS DONE", "EXPECTED"];
@@ -145,14 +208,10 @@ fn list(chosen: &[&'static Case], json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn group_of(case: &Case) -> String {
-    let name = GROUPS[usize::from(case.group) - 1];
-    format!("{} {name}", case.group)
-}
-
-fn described(case: &Case) -> Value {
+fn described<P: Protocol>(case: &Case<Given<P>>) -> Value {
     json!({
         "group": case.group,
+        "group_name": P::GROUPS[usize::from(case.group) - 1],
         "name": case.name,
         "summary": case.summary,
         "expected": case.expected,
@@ -161,32 +220,21 @@ fn described(case: &Case) -> Value {
     })
 }
 
-/// Where the suite runs, once it is clear that it may.
-fn target(url: &VolumeUrl, arguments: &TortureArguments) -> anyhow::Result<Target> {
-    if url.scheme() != SCHEME {
-        bail!("{url} is no NVMe/TCP target; name it as {SCHEME}://HOST:PORT/NQN?nsid=1");
-    }
-    let options = Options::from_url(url)?;
-    let address = resolve(&options.host, options.port)?;
-    let mut addresses = vec![address];
-    let second = match &arguments.second {
-        None => None,
-        Some(text) => {
-            let (host, port) = weir_nvme_host::options::host_and_port(text)?;
-            let second = resolve(host, port.unwrap_or(options.port))?;
-            addresses.push(second);
-            Some(second)
-        }
+/// The address of `--second`.
+fn second(arguments: &TortureArguments, port: u16) -> anyhow::Result<Option<SocketAddr>> {
+    let Some(text) = &arguments.second else {
+        return Ok(None);
     };
-    for address in &addresses {
-        if !is_loopback(address.ip()) && !arguments.i_own_this_target {
-            bail!(
-                "{address} is not on this machine. What is sent may crash it and disturb whoever uses it; if it is yours, and nobody else needs it, say --i-own-this-target"
-            );
-        }
-    }
+    let (host, own) = weir_nvme_host::options::host_and_port(text)?;
+    resolve(host, own.unwrap_or(port)).map(Some)
+}
+
+fn nvme_target(url: &VolumeUrl, arguments: &TortureArguments) -> anyhow::Result<nvme::Target> {
+    let options = weir_nvme_host::Options::from_url(url)?;
+    let address = resolve(&options.host, options.port)?;
+    let second = second(arguments, options.port)?;
     let (first, witness) = (identity(&options)?, identity(&options)?);
-    Ok(Target {
+    Ok(nvme::Target {
         address,
         second,
         subsystem: options.subsystem,
@@ -195,6 +243,30 @@ fn target(url: &VolumeUrl, arguments: &TortureArguments) -> anyhow::Result<Targe
         host_id: first.id,
         witness_nqn: witness.nqn,
         witness_id: witness.id,
+    })
+}
+
+fn iscsi_target(url: &VolumeUrl, arguments: &TortureArguments) -> anyhow::Result<iscsi::Target> {
+    let options = weir_iscsi_host::Options::from_url(url)?;
+    if options.chap.user.is_some() {
+        bail!(
+            "weir torture speaks no CHAP; let its initiator in without, and leave user= out of {url}"
+        );
+    }
+    let initiator = || match &options.initiator {
+        Some(name) => Ok(name.to_string()),
+        None => {
+            let made = weir_iscsi_host::initiator_name(None, random_uuid()?.into_bytes())?;
+            Ok::<_, anyhow::Error>(made.to_string())
+        }
+    };
+    Ok(iscsi::Target {
+        address: resolve(&options.host, options.port)?,
+        second: second(arguments, options.port)?,
+        name: options.target.to_string(),
+        lun: options.lun,
+        initiator: initiator()?,
+        witness: initiator()?,
     })
 }
 
@@ -210,21 +282,25 @@ fn is_loopback(address: IpAddr) -> bool {
 }
 
 /// A host of its own; the one of the URL, where it names one.
-fn identity(options: &Options) -> anyhow::Result<HostIdentity> {
-    let text = std::fs::read_to_string(RANDOM_UUID_FILE)
-        .with_context(|| format!("cannot read {RANDOM_UUID_FILE}"))?;
-    let uuid: uuid::Uuid = text
-        .trim()
-        .parse()
-        .with_context(|| format!("{RANDOM_UUID_FILE} has no UUID"))?;
-    let made = HostIdentity::from_random(*uuid.as_bytes());
+fn identity(options: &weir_nvme_host::Options) -> anyhow::Result<HostIdentity> {
+    let made = HostIdentity::from_random(random_uuid()?.into_bytes());
     Ok(HostIdentity {
         nqn: options.host_nqn.clone().unwrap_or(made.nqn),
         id: options.host_id.unwrap_or(made.id),
     })
 }
 
-fn run_all(runner: &mut Runner, chosen: &[&'static Case]) -> Vec<Record> {
+fn random_uuid() -> anyhow::Result<uuid::Uuid> {
+    let text = std::fs::read_to_string(RANDOM_UUID_FILE)
+        .with_context(|| format!("cannot read {RANDOM_UUID_FILE}"))?;
+    let uuid = text.trim().parse();
+    uuid.with_context(|| format!("{RANDOM_UUID_FILE} has no UUID"))
+}
+
+fn run_all<P: Protocol>(
+    runner: &mut Runner<P>,
+    chosen: &[&'static Case<Given<P>>],
+) -> Vec<Record<P>> {
     let progress = Progress::start();
     let mut show = progress.sink();
     let began = Instant::now();
@@ -240,8 +316,8 @@ fn run_all(runner: &mut Runner, chosen: &[&'static Case]) -> Vec<Record> {
     records
 }
 
-fn as_json(record: &Record) -> Value {
-    let mut value = described(record.case);
+fn as_json<P: Protocol>(record: &Record<P>) -> Value {
+    let mut value = described::<P>(record.case);
     value["outcome"] = record.outcome.name().into();
     value["got"] = record.got.clone().into();
     value["witness_commands"] = record.seen.commands.into();
@@ -250,7 +326,7 @@ fn as_json(record: &Record) -> Value {
     value
 }
 
-fn print_table(records: &[Record]) {
+fn print_table<P: Protocol>(records: &[Record<P>]) {
     let rows: Vec<_> = records
         .iter()
         .map(|record| {
@@ -268,7 +344,7 @@ fn print_table(records: &[Record]) {
 }
 
 /// How many cases ended how, in the order of outcomes from good to bad.
-fn counts(records: &[Record]) -> Vec<(String, Value)> {
+fn counts<P: Protocol>(records: &[Record<P>]) -> Vec<(String, Value)> {
     const ORDER: [Outcome; 9] = [
         Outcome::Ok,
         Outcome::Differs,
@@ -290,7 +366,7 @@ fn counts(records: &[Record]) -> Vec<(String, Value)> {
         .collect()
 }
 
-fn summary(records: &[Record]) -> String {
+fn summary<P: Protocol>(records: &[Record<P>]) -> String {
     let parts: Vec<_> = counts(records)
         .into_iter()
         .map(|(name, count)| format!("{count} {name}"))
@@ -313,14 +389,16 @@ mod tests {
     fn cases_are_chosen_by_group_name_and_beginning() {
         let names = |only: &[&str]| -> Vec<_> {
             let only: Vec<_> = only.iter().map(|text| (*text).to_owned()).collect();
-            let chosen = choose(&only).expect("there are such cases");
+            let chosen = choose::<Nvme>(&only).expect("there are such cases");
             chosen.iter().map(|case| (case.group, case.name)).collect()
         };
         assert_eq!(names(&["icreq_pfv_1"]), [(1, "icreq_pfv_1")]);
         assert!(names(&["icreq_plen"]).len() > 2);
         assert!(names(&["7"]).iter().all(|(group, _)| *group == 7));
-        assert_eq!(names(&[]).len(), cases::all().len());
-        assert!(choose(&["99".to_owned()]).is_err() && choose(&["nothing".to_owned()]).is_err());
+        assert_eq!(names(&[]).len(), Nvme::cases().len());
+        let is_none = |name: &str| choose::<Nvme>(&[name.to_owned()]).is_err();
+        assert!(is_none("99") && is_none("nothing") && is_none("reinstatement"));
+        assert!(choose::<Iscsi>(&["reinstatement".to_owned()]).is_ok());
     }
 
     #[test]

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use weir_nvme::{HostId, Nqn};
 use weir_testing::exposition;
-use weir_torture::cases;
 use weir_torture::context::ShortLimits;
-use weir_torture::runner::Record;
-use weir_torture::{Case, Needs};
-use weir_torture::{Outcome, Resources, Runner, Settings, Target};
+use weir_torture::iscsi::{self, Iscsi};
+use weir_torture::nvme::{self, Nvme};
+use weir_torture::{Case, Context, Needs, Outcome, Protocol, Record, Resources, Runner, Settings};
 
 use crate::common::gateway::{Gateway, WEIR, url};
 use crate::common::{PATIENCE, free_port, nightly};
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:tortured";
+const TARGET: &str = "iqn.2026-01.org.example:tortured";
 
 /// Longest wait for an answer. Above 56 s the suite would not wait for a keep-alive timer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(50);
@@ -44,15 +44,15 @@ const HURRIED: [&str; 2] = [
     "subsystem_removed_with_connects_queued",
     "event_requests_at_a_reset",
 ];
-/// Groups whose cases mostly wait.
-const LONG: [u8; 2] = [29, 30];
 /// Gateways on which cases that mostly wait run side by side.
 const LANES: usize = 4;
 
-/// A gateway with one reactor unless a test says otherwise, two listeners, and two namespaces: 1 keeps data in memory, 2 keeps none.
+/// A gateway with one reactor unless a test says otherwise, two listeners and a portal, and two namespaces: 1 keeps data in memory, 2
+/// keeps none. Logical unit 0 is the same volume as namespace 1.
 struct Tortured {
     gateway: Gateway,
     ports: [u16; 2],
+    portal: u16,
     limits: Option<ShortLimits>,
 }
 
@@ -93,6 +93,7 @@ impl Tortured {
         let mut tortured = Tortured {
             gateway: Gateway::prepared_in(folder, reactors, &(config + more)),
             ports: [free_port(), free_port()],
+            portal: free_port(),
             limits,
         };
         tortured.gateway.start();
@@ -113,16 +114,19 @@ impl Tortured {
         for port in self.ports {
             gateway.ok(&format!("listener add 127.0.0.1:{port}"));
         }
+        gateway.ok(&format!("target add {TARGET} --allow-any-host"));
+        gateway.ok(&format!("lun add {TARGET} kept"));
+        let portal = self.portal;
+        gateway.ok(&format!("listener add 127.0.0.1:{portal} --protocol iscsi"));
     }
 
     fn log(&self) -> String {
         self.gateway.log()
     }
 
-    fn target(&self) -> Target {
-        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    fn target(&self) -> nvme::Target {
         let nqn = |name: &str| Nqn::new(name).expect("an NQN");
-        Target {
+        nvme::Target {
             address: address(self.ports[0]),
             second: Some(address(self.ports[1])),
             subsystem: nqn(SUBSYSTEM),
@@ -134,8 +138,24 @@ impl Tortured {
         }
     }
 
+    fn iscsi_target(&self) -> iscsi::Target {
+        let name = |end: &str| format!("iqn.2026-01.org.example:{end}");
+        iscsi::Target {
+            address: address(self.portal),
+            second: None,
+            name: TARGET.to_owned(),
+            lun: 0,
+            initiator: name("hostile"),
+            witness: name("witness"),
+        }
+    }
+
     fn url(&self) -> String {
         url(self.ports[0], SUBSYSTEM, 1)
+    }
+
+    fn iscsi_url(&self) -> String {
+        format!("iscsi://127.0.0.1:{}/{TARGET}/0", self.portal)
     }
 
     fn control(&self) -> Box<dyn weir_torture::Gateway> {
@@ -144,6 +164,10 @@ impl Tortured {
             process: self.gateway.id(),
         })
     }
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// The suite's bounds are on the loss of an answer, and not on speed: the witness itself gives an answer up after half a minute.
@@ -264,28 +288,57 @@ impl weir_torture::Gateway for Control {
     }
 }
 
+/// A protocol whose suite is run against the gateway.
+trait Suite: Protocol {
+    /// Groups whose cases mostly wait.
+    const LONG: &[u8];
+
+    fn target(gateway: &Tortured) -> Self::Target;
+}
+
+impl Suite for Nvme {
+    const LONG: &[u8] = &[29, 30];
+
+    fn target(gateway: &Tortured) -> nvme::Target {
+        gateway.target()
+    }
+}
+
+impl Suite for Iscsi {
+    const LONG: &[u8] = &[];
+
+    fn target(gateway: &Tortured) -> iscsi::Target {
+        gateway.iscsi_target()
+    }
+}
+
+type Cases<P> = Vec<&'static Case<Context<P>>>;
+
 /// Tells whether the target ends connections in a case because a host was silent for a second or so. The suite's process may be stopped for longer.
-fn waits(case: &Case) -> bool {
+fn waits<P: Suite>(case: &Case<Context<P>>) -> bool {
     is_about_limits(case) || EXPIRING.contains(&case.name)
 }
 
-fn is_about_limits(case: &Case) -> bool {
+fn is_about_limits<P: Suite>(case: &Case<Context<P>>) -> bool {
     case.needs.contains(Needs::SHORT_LIMITS)
 }
 
-fn of_groups(groups: &[u8]) -> Vec<&'static Case> {
-    let all = cases::all().into_iter();
+fn of_groups<P: Suite>(groups: &[u8]) -> Cases<P> {
+    let all = P::cases().into_iter();
     all.filter(|case| groups.contains(&case.group)).collect()
 }
 
 /// Runs every case of a group against the gateway as it is by default, and those that mostly wait side by side.
-fn torture(group: u8) {
-    let (waiting, others): (Vec<&'static Case>, Vec<_>) = of_groups(&[group])
+fn torture<P: Suite>(group: u8) {
+    let (waiting, others): (Cases<P>, Cases<P>) = of_groups(&[group])
         .into_iter()
         .partition(|case| waits(case));
-    let (limited, waiting): (Vec<&'static Case>, Vec<_>) =
+    let (limited, waiting): (Cases<P>, Cases<P>) =
         waiting.into_iter().partition(|case| is_about_limits(case));
-    let lanes = if LONG.contains(&group) { LANES } else { 1 };
+    let lanes = match P::LONG.contains(&group) {
+        true => LANES,
+        false => 1,
+    };
     let passed = side_by_side(lanes, &others, Tortured::start)
         + side_by_side(LANES, &waiting, Tortured::start)
         + side_by_side(LANES, &limited, Tortured::with_short_limits);
@@ -293,9 +346,9 @@ fn torture(group: u8) {
 }
 
 /// Runs cases on so many gateways at once; how many were as expected.
-fn side_by_side(
+fn side_by_side<P: Suite>(
     lanes: usize,
-    cases: &[&'static Case],
+    cases: &[&'static Case<Context<P>>],
     start: impl Fn() -> Tortured + Sync,
 ) -> usize {
     let start = &start;
@@ -313,7 +366,7 @@ fn side_by_side(
 }
 
 /// Runs a case; again where it failed, and that may be because a process was stopped for a moment.
-fn run(runner: &mut Runner, case: &'static Case) -> Record {
+fn run<P: Suite>(runner: &mut Runner<P>, case: &'static Case<Context<P>>) -> Record<P> {
     const TRIES: usize = 8;
     let is_timed = waits(case) || HURRIED.contains(&case.name);
     let mut record = runner.run(case);
@@ -328,14 +381,18 @@ fn run(runner: &mut Runner, case: &'static Case) -> Record {
 }
 
 /// Runs these cases; `all`: none may be skipped. How many were as expected.
-fn torture_at(gateway: &Tortured, cases: &[&'static Case], all: bool) -> usize {
+fn torture_at<P: Suite>(
+    gateway: &Tortured,
+    cases: &[&'static Case<Context<P>>],
+    all: bool,
+) -> usize {
     let settings = Settings {
         destroy_data: true,
         own: Some(true),
         limits: gateway.limits,
         ..settings()
     };
-    let runner = Runner::new(gateway.target(), settings, Some(gateway.control()));
+    let runner = Runner::<P>::new(P::target(gateway), settings, Some(gateway.control()));
     let mut runner = runner.unwrap_or_else(|error| panic!("{error}\n{}", gateway.log()));
     let mut failed: Vec<String> = Vec::new();
     let mut passed = 0;
@@ -369,29 +426,48 @@ fn torture_at(gateway: &Tortured, cases: &[&'static Case], all: bool) -> usize {
 }
 
 macro_rules! groups {
-    ($($name:ident $group:literal;)*) => {
+    ($protocol:ident $all:ident: $($name:ident $group:literal;)*) => {
         $(#[test]
         fn $name() {
-            torture($group);
+            torture::<$protocol>($group);
         })*
 
         #[test]
-        fn every_group_with_cases_has_a_test() {
+        fn $all() {
             let tested = [$($group),*];
-            for case in cases::all() {
+            for case in $protocol::cases() {
                 assert!(tested.contains(&case.group), "group {} has no test", case.group);
-            }
-            for name in EXPIRING.iter().chain(&HURRIED) {
-                assert!(cases::all().iter().any(|case| case.name == *name), "there is no case {name}");
             }
         }
     };
 }
 
+#[test]
+fn cases_that_depend_on_time_are_there() {
+    for name in EXPIRING.iter().chain(&HURRIED) {
+        let mut all = Nvme::cases().into_iter();
+        assert!(
+            all.any(|case| case.name == *name),
+            "there is no case {name}"
+        );
+    }
+}
+
+/// A session begins on the reactor that it belongs on: here are the groups in which that can matter.
+#[test]
+fn iscsi_sessions_that_move_between_reactors() {
+    let cases: Cases<Iscsi> = of_groups(&[1, 9, 10])
+        .into_iter()
+        .filter(|case| !is_about_limits(case))
+        .collect();
+    let passed = side_by_side(2, &cases, || Tortured::on(3, "mem:?size=16M", ""));
+    assert!(passed > 0, "nothing ran");
+}
+
 /// With several reactors an I/O queue moves with the answer to its Connect; here are the groups in which that can matter.
 #[test]
 fn queues_that_move_between_reactors() {
-    let mut cases = of_groups(&[16, 17, 20, 21, 28, 29, 30]);
+    let mut cases: Cases<Nvme> = of_groups(&[16, 17, 20, 21, 28, 29, 30]);
     if !nightly() {
         cases.retain(|case| !waits(case));
     }
@@ -400,6 +476,7 @@ fn queues_that_move_between_reactors() {
 }
 
 groups! {
+    Nvme every_group_with_cases_has_a_test:
     group_01_icreq_fields 1;
     group_02_first_pdu 2;
     group_03_pieces_and_silence 3;
@@ -432,12 +509,27 @@ groups! {
     group_30_changes 30;
 }
 
+groups! {
+    Iscsi every_group_of_iscsi_has_a_test:
+    iscsi_group_01_login 1;
+    iscsi_group_02_login_text 2;
+    iscsi_group_03_requests 3;
+    iscsi_group_04_lengths_and_digests 4;
+    iscsi_group_05_numbers 5;
+    iscsi_group_06_data 6;
+    iscsi_group_07_residuals 7;
+    iscsi_group_08_commands 8;
+    iscsi_group_09_task_management 9;
+    iscsi_group_10_endings 10;
+    iscsi_group_11_discovery 11;
+}
+
 /// Where data goes depends on the medium and on the limits: the groups about data once more with others.
 #[test]
 fn data_on_a_file_under_other_limits() {
     let limits = "[transport]\nin_capsule_size = \"4k\"\ndata_transfer_size_max = \"4M\"\n";
     let gateway = Tortured::on(1, "file:FOLDER/image?size=16M", limits);
-    let passed = torture_at(&gateway, &of_groups(&[7, 10, 11, 12, 13, 14, 15]), false);
+    let passed = torture_at::<Nvme>(&gateway, &of_groups(&[7, 10, 11, 12, 13, 14, 15]), false);
     assert!(passed > 0, "nothing ran");
 }
 
@@ -445,7 +537,7 @@ fn data_on_a_file_under_other_limits() {
 fn data_without_capsules_under_small_limits() {
     let limits = "[transport]\nin_capsule_size = 0\ndata_transfer_size_max = \"64k\"\n";
     let gateway = Tortured::on(1, "mem:?size=16M&block_size=512", limits);
-    let passed = torture_at(&gateway, &of_groups(&[7, 10, 11, 12, 13, 14, 15]), false);
+    let passed = torture_at::<Nvme>(&gateway, &of_groups(&[7, 10, 11, 12, 13, 14, 15]), false);
     assert!(passed > 0, "nothing ran");
 }
 
@@ -498,15 +590,34 @@ fn the_command_prints_a_table_and_a_report() {
         (&first["group"], &first["outcome"]),
         (&1.into(), &"ok".into())
     );
+
+    let url = gateway.iscsi_url();
+    let output = command(&[
+        &url,
+        "--only",
+        "login_is_",
+        "--only",
+        "8",
+        "--stall",
+        "300s",
+    ]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}\n{}", gateway.log());
+    let parts = [
+        "login_is_not_final",
+        "(WEIR VOLUME)",
+        "needs leave to write",
+    ];
+    assert!(parts.iter().all(|part| table.contains(part)), "{table}");
 }
 
 #[test]
 fn a_target_that_a_case_ended_is_started_again() {
     let mut gateway = Tortured::start();
-    let runner = Runner::new(gateway.target(), settings(), None);
+    let runner = Runner::<Nvme>::new(gateway.target(), settings(), None);
     let mut runner = runner.expect("it serves");
     let case = |name: &str| {
-        let all = cases::all();
+        let all = Nvme::cases();
         *all.iter().find(|case| case.name == name).expect("a case")
     };
     gateway.gateway.kill();
@@ -538,7 +649,15 @@ fn the_command_refuses_what_may_not_be_tortured() {
             vec!["nvme+tcp://192.0.2.1/nqn.2026-01.org.example:a?nsid=1"],
             "--i-own-this-target",
         ),
-        (vec!["mem:?size=1M"], "no NVMe/TCP target"),
+        (vec!["mem:?size=1M"], "no NVMe/TCP and no iSCSI target"),
+        (
+            vec!["iscsi://192.0.2.1/iqn.2026-01.org.example:a/0"],
+            "--i-own-this-target",
+        ),
+        (
+            vec!["iscsi://127.0.0.1:1/iqn.2026-01.org.example:a/0?user=a"],
+            "no CHAP",
+        ),
         (
             vec!["nvme+tcp://127.0.0.1:1/nqn.2026-01.org.example:a?nsid=1"],
             "a well-behaved host cannot use",
@@ -560,7 +679,9 @@ fn the_command_refuses_what_may_not_be_tortured() {
     let output = command(&["--list"]);
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        output.status.success() && listed.contains("icreq_plen_127"),
+        output.status.success()
+            && listed.contains("icreq_plen_127")
+            && listed.contains("reinstatement_race"),
         "{listed}"
     );
     assert_eq!(
