@@ -1046,9 +1046,16 @@ fn a_recorders_run_that_is_interrupted_is_taken_up_to_the_same_end_and_reported_
         weir.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = begun(weir, folder.path(), "run.json", "image")?;
         signal("INT", child.id().into());
-        (!child.wait().unwrap().success()).then_some(())
+        let is_interrupted = !child.wait().unwrap().success();
+        // Where the machine stood still, it may have come between two passes.
+        let inside = || {
+            let passes = passes_of(&stored("run.json"));
+            let is_inside = |of: &(String, bool, u64, f64)| !of.1 && (1..BYTES).contains(&of.2);
+            passes.iter().any(is_inside)
+        };
+        (is_interrupted && inside()).then_some(())
     };
-    retry("it is interrupted", interrupted);
+    retry("it is interrupted inside a pass", interrupted);
     // What it ran has ended before it, and kept where it was.
     let part = stored("run.json");
     assert_eq!(part["complete"], false);
