@@ -365,9 +365,25 @@ fn side_by_side<P: Suite>(
     })
 }
 
+/// How often a case is tried that depends on time.
+const TRIES: usize = 8;
+
+/// A runner; tried again where the gateway's limits are short, and a process may have been stopped for longer.
+fn runner<P: Suite>(gateway: &Tortured, settings: Settings) -> Runner<P> {
+    for tries_left in (0..TRIES).rev() {
+        match Runner::new(P::target(gateway), settings, Some(gateway.control())) {
+            Ok(runner) => return runner,
+            Err(error) if gateway.limits.is_some() && tries_left > 0 => {
+                println!("a runner once more: {error}");
+            }
+            Err(error) => panic!("{error}\n{}", gateway.log()),
+        }
+    }
+    unreachable!("the last try returns or panics")
+}
+
 /// Runs a case; again where it failed, and that may be because a process was stopped for a moment.
 fn run<P: Suite>(runner: &mut Runner<P>, case: &'static Case<Context<P>>) -> Record<P> {
-    const TRIES: usize = 8;
     let is_timed = waits(case) || HURRIED.contains(&case.name);
     let mut record = runner.run(case);
     for _ in 1..TRIES {
@@ -392,8 +408,7 @@ fn torture_at<P: Suite>(
         limits: gateway.limits,
         ..settings()
     };
-    let runner = Runner::<P>::new(P::target(gateway), settings, Some(gateway.control()));
-    let mut runner = runner.unwrap_or_else(|error| panic!("{error}\n{}", gateway.log()));
+    let mut runner: Runner<P> = runner(gateway, settings);
     let mut failed: Vec<String> = Vec::new();
     let mut passed = 0;
     for case in cases {
