@@ -4,6 +4,7 @@ mod agents;
 mod agents_job;
 mod agents_verify;
 mod bench;
+mod both_protocols;
 mod common;
 mod control;
 mod dependencies;

@@ -608,3 +608,50 @@ impl Controller {
         Ok((queue, cqe))
     }
 }
+
+/// Sends commands in one segment, each with its data and how many bytes it reads; their answers, in the order of the commands.
+pub fn together(queue: &mut Queue, commands: &[(Sqe, &[u8], u32)]) -> Result<Vec<Cqe>, Failure> {
+    let mut bytes = Vec::new();
+    let mut sent = Vec::new();
+    for (sqe, data, reads) in commands {
+        let (sqe, capsule) = queue.prepare(*sqe, data, *reads);
+        bytes.extend(capsule);
+        sent.push((sqe.cid, *data));
+    }
+    queue.peer.send(&bytes)?;
+    answers_to(queue, &sent)
+}
+
+/// Waits for the answers to commands in flight, by CID, and answers their R2Ts from their data; in the order of the commands.
+pub fn answers_to(queue: &mut Queue, sent: &[(u16, &[u8])]) -> Result<Vec<Cqe>, Failure> {
+    let mut answers: Vec<Option<Cqe>> = vec![None; sent.len()];
+    let place = |cid: u16| sent.iter().position(|(other, _)| *other == cid);
+    while answers.iter().any(Option::is_none) {
+        let got = queue.peer.receive();
+        let cqe = match &got {
+            Got::Response(cqe) => Some(*cqe),
+            Got::Data(data, _) if data.success => Some(Cqe::new(data.cid, 0, Status::SUCCESS)),
+            Got::Data(data, _) if place(data.cid).is_some() => None,
+            Got::R2t(r2t) => {
+                let Some(place) = place(r2t.cid) else {
+                    return Err(Failure::differs("R2T", "one for a command in flight", got));
+                };
+                queue.send_data(r2t, sent[place].1)?;
+                None
+            }
+            _ => {
+                let expected = format!("the answers to {} commands", sent.len());
+                return Err(Failure::differs("commands in flight", expected, got));
+            }
+        };
+        let Some(cqe) = cqe else { continue };
+        match place(cqe.cid) {
+            Some(place) if answers[place].is_none() => answers[place] = Some(cqe),
+            _ => {
+                let expected = "one answer to each command in flight";
+                return Err(Failure::differs("commands in flight", expected, got));
+            }
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
+}

@@ -7,13 +7,14 @@ use weir_nvme::{Sqe, Status};
 
 use super::hosts::{
     Disk, INVALID_OPCODE, block_of, discovery, expect_any, has_disconnect, read_sqe, refused_bare,
-    together, write_sqe,
+    write_sqe,
 };
 use crate::case::{Failure, check};
 use crate::context::QUIET;
 use crate::nvme::context::Context;
 use crate::nvme::peer::{Answer, Got};
 use crate::nvme::queue::Queue;
+use crate::nvme::queue::together;
 
 cases! {
     28 abort_of_an_unknown_command [] "NVMe Base 2.0c 5.1"

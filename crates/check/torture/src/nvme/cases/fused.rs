@@ -7,11 +7,12 @@ use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
 
 use super::hosts::{
-    Disk, INVALID_FIELD, block_of, judge, nvm, read_sqe, refused, refused_bare, together, write_sqe,
+    Disk, INVALID_FIELD, block_of, judge, nvm, read_sqe, refused, refused_bare, write_sqe,
 };
 use crate::case::Failure;
 use crate::context::QUIET;
 use crate::nvme::context::Context;
+use crate::nvme::queue::together;
 
 cases! {
     26 fused_first_alone [WRITES] "NVMe Base 2.0c 3.4.2; NVM Command Set 1.0c 3.4"

@@ -15,8 +15,8 @@ use weir_nvme::{Cqe, Nqn, Status};
 
 use super::guests::{Annex, Guest, with_guest};
 use super::hosts::{
-    Attempt, Disk, INVALID_NAMESPACE, answers_to, connect_refused, nvm, read_sqe, refused,
-    set_queues, together, write_sqe,
+    Attempt, Disk, INVALID_NAMESPACE, connect_refused, nvm, read_sqe, refused, set_queues,
+    write_sqe,
 };
 use super::proxy::Proxy;
 use crate::case::{Failure, check};
@@ -24,6 +24,7 @@ use crate::context::QUIET;
 use crate::nvme::context::Context;
 use crate::nvme::peer::{Answer, Got, Peer};
 use crate::nvme::queue::{Controller, Queue, QueueOptions, enabled};
+use crate::nvme::queue::{answers_to, together};
 
 cases! {
     20 reset_waits_for_the_volume [GATEWAY] "NVMe Base 2.0c 3.1.3.5, 3.7.2"
