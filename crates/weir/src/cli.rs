@@ -157,6 +157,11 @@ pub(crate) enum VolumeCommand {
         /// Its name
         name: VolumeName,
     },
+    /// End every registration and reservation of a volume, of hosts that are gone for good
+    ClearReservations {
+        /// Its name
+        name: VolumeName,
+    },
 }
 
 /// The images of a cluster, as the gateway reaches it.

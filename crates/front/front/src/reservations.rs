@@ -56,15 +56,17 @@ impl Drop for Kept {
 /// Takes the end of an operation, on any thread.
 type Answer = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
-struct Asked {
-    caller: Registrant,
-    operation: Operation,
-    answer: Answer,
+/// What is to be done.
+enum Asked {
+    /// An operation of a host.
+    By(Registrant, Operation),
+    /// All is to be given up, at the operator's word.
+    Discard,
 }
 
 #[derive(Default)]
 struct Line {
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<(Asked, Answer)>,
     /// One is being carried out.
     is_busy: bool,
 }
@@ -115,11 +117,16 @@ impl Reservations {
         operation: Operation,
         answer: impl FnOnce(Result<(), Refused>) + Send + 'static,
     ) {
-        self.lock().waiting.push_back(Asked {
-            caller,
-            operation,
-            answer: Box::new(answer),
-        });
+        self.stand_in_line(Asked::By(caller, operation), Box::new(answer));
+    }
+
+    /// Has everything that is registered and reserved given up, when the operations before that are carried out.
+    pub fn discard(self: &Arc<Self>, answer: impl FnOnce(Result<(), Refused>) + Send + 'static) {
+        self.stand_in_line(Asked::Discard, Box::new(answer));
+    }
+
+    fn stand_in_line(self: &Arc<Self>, asked: Asked, answer: Answer) {
+        self.lock().waiting.push_back((asked, answer));
         self.go_on();
     }
 
@@ -132,7 +139,7 @@ impl Reservations {
         // A panic here would stop the line for all hosts.
         let _shared = SharedSection::enter();
         loop {
-            let asked = {
+            let (asked, answer) = {
                 let mut line = self.lock();
                 if line.is_busy {
                     return;
@@ -143,7 +150,7 @@ impl Reservations {
                 line.is_busy = true;
                 asked
             };
-            if !self.carry_out(asked) {
+            if !self.carry_out(asked, answer) {
                 return;
             }
             self.lock().is_busy = false;
@@ -151,13 +158,13 @@ impl Reservations {
     }
 
     /// Carries out an operation. Returns whether it has ended.
-    fn carry_out(self: &Arc<Self>, asked: Asked) -> bool {
-        let Asked {
-            caller,
-            operation,
-            answer,
-        } = asked;
-        let change = match self.table.load().apply(&caller, &operation) {
+    fn carry_out(self: &Arc<Self>, asked: Asked, answer: Answer) -> bool {
+        let table = self.table.load();
+        let change = match asked {
+            Asked::By(caller, operation) => table.apply(&caller, &operation),
+            Asked::Discard => Ok(table.discard()),
+        };
+        let change = match change {
             Ok(change) => change,
             Err(refused) => {
                 answer(Err(refused));

@@ -701,6 +701,39 @@ impl Control {
         saved.map_err(not_stored)
     }
 
+    /// Gives up all that hosts have registered and reserved of a volume: of hosts that are gone, and left it shut.
+    ///
+    /// # Errors
+    /// There is no such volume, it could not be stored, or requests that lost their right have not ended in time. They are
+    /// waited for in any case, and nothing else is reserved before.
+    pub async fn discard_reservations(
+        self: &Arc<Self>,
+        name: VolumeName,
+    ) -> Result<(), ControlError> {
+        drop(self.keeper().await?);
+        self.state().volume(&name)?;
+        let (sender, discarded) = oneshot::channel();
+        let control = self.clone();
+        let asked = name.clone();
+        tokio::spawn(async move {
+            let result = control.engine.discard_reservations(&asked).await;
+            match &result {
+                Ok(()) => tracing::info!(name = %asked, "reservations cleared"),
+                Err(error) => {
+                    tracing::error!(name = %asked, %error, "reservations cannot be cleared");
+                }
+            }
+            // Whoever asked may have been told that it takes longer.
+            let _ = sender.send(result);
+        });
+        match ended_by(Instant::now() + REVOKED_TIME_MAX, discarded).await {
+            Some(result) => Ok(result?),
+            None => Err(ControlError::UnderWay {
+                revoked: self.engine.revoked().await?,
+            }),
+        }
+    }
+
     /// Stores the reservations that hosts make, in their order. Does not return.
     pub async fn keep_reservations_forever(self: Arc<Self>) {
         loop {

@@ -1,5 +1,8 @@
 //! Changes: what an operation makes of a table, and what follows for other hosts.
 
+use weir_nvme::HostId;
+use weir_nvme::feature::HostIdentifier;
+
 use crate::operation::{Operation, Proof};
 use crate::refused::Refused;
 use crate::registrant::{Nexus, Registrant};
@@ -46,6 +49,17 @@ impl Change {
 }
 
 impl Table {
+    /// Computes this table without anything that is registered or reserved, RESERVE (6) and (10) included: what an operator takes
+    /// away of hosts that are gone. Each registrant is told.
+    pub fn discard(&self) -> Change {
+        // No registrant has this identifier.
+        let nobody = Registrant::Host(HostIdentifier::Extended(HostId([0; 16])));
+        let mut draft = Draft::new(self, &nobody);
+        draft.clear_all();
+        draft.after.unit_holder = None;
+        draft.finish()
+    }
+
     /// Computes what an operation makes of this table, which stays as it is.
     ///
     /// # Errors
@@ -54,13 +68,7 @@ impl Table {
         if caller.is_nameless() {
             return Err(Refused::NamelessHost);
         }
-        let mut draft = Draft {
-            before: self,
-            after: self.clone(),
-            caller,
-            aborts: Vec::new(),
-            notices: Vec::new(),
-        };
+        let mut draft = Draft::new(self, caller);
         draft.carry_out(operation)?;
         Ok(draft.finish())
     }
@@ -75,7 +83,17 @@ struct Draft<'a> {
     notices: Vec<(Registrant, Notice)>,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    fn new(before: &'a Table, caller: &'a Registrant) -> Self {
+        Draft {
+            before,
+            after: before.clone(),
+            caller,
+            aborts: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
     fn carry_out(&mut self, operation: &Operation) -> Result<(), Refused> {
         match operation {
             Operation::ReserveUnit => return self.reserve_unit(),
@@ -334,11 +352,15 @@ impl Draft<'_> {
 
     fn clear(&mut self, key: u64) -> Result<(), Refused> {
         self.prove(Proof::Key(key))?;
+        self.clear_all();
+        Ok(())
+    }
+
+    fn clear_all(&mut self) {
         self.notify_others(Notice::ReservationPreempted);
         self.after.registrations.clear();
         self.after.reservation = None;
         self.registrations_changed(None);
-        Ok(())
     }
 
     fn preempt(

@@ -42,6 +42,10 @@ pub(crate) fn run(asked: &Asked, command: VolumeCommand) -> Result<String, Failu
                 show,
             )
         }
+        VolumeCommand::ClearReservations { name } => {
+            client.delete(&format!("{}/reservations", path(&name)))?;
+            Ok(asked.show_done(&format!("volume {name} is reserved by nobody")))
+        }
         VolumeCommand::Retry { name } => {
             let nothing = serde_json::json!({});
             asked.show(

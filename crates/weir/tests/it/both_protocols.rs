@@ -301,7 +301,7 @@ const GOOD: u8 = 0;
 fn reservations_of_one_protocol_hold_for_the_other() {
     const NVME: u64 = 0xa1;
     const ISCSI: u64 = 0xb1;
-    let both = Both::serving("mem:?size=16M&block_size=512");
+    let mut both = Both::serving("mem:?size=16M&block_size=512");
     let (mut nvme, mut iscsi) = (both.nvme(), both.iscsi());
     assert!(nvme.ask(&register(NVME)).is(Status::SUCCESS));
 
@@ -341,7 +341,29 @@ fn reservations_of_one_protocol_hold_for_the_other() {
     assert_eq!(iscsi.reads(), Ok(vec![7; BLOCK as usize]));
     assert_eq!(iscsi.ask(&ReserveOut(ReserveOut::CLEAR, 0, ISCSI, 0)), GOOD);
     let none = Reported::of(&[], None);
-    assert_eq!((nvme.report(), iscsi.report()), (none.clone(), none));
+    assert_eq!(
+        (nvme.report(), iscsi.report()),
+        (none.clone(), none.clone())
+    );
+
+    // What hosts have left behind the operator takes away, and it is gone for good.
+    assert!(nvme.ask(&register(NVME)).is(Status::SUCCESS));
+    let exclusive = acquire(AcquireAction::Acquire, 2, NVME, 0);
+    assert!(nvme.ask(&exclusive).is(Status::SUCCESS));
+    assert_eq!(iscsi.writes(8), CONFLICT);
+    both.gateway.ok("volume clear-reservations disk");
+    assert_eq!(iscsi.writes(9), GOOD);
+    assert!(nvme.writes(10).is(Status::SUCCESS));
+    assert_eq!(
+        (nvme.report(), iscsi.report()),
+        (none.clone(), none.clone())
+    );
+    both.gateway.ok("volume clear-reservations disk");
+    let unknown = "volume clear-reservations none";
+    both.gateway.fails(unknown, &["no volume none"]);
+    both.gateway.kill();
+    both.gateway.start();
+    assert_eq!(both.iscsi().report(), none);
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(volumes::list))
         .routes(routes!(volumes::show, volumes::add, volumes::remove))
         .routes(routes!(volumes::resize))
+        .routes(routes!(volumes::clear_reservations))
         .routes(routes!(volumes::retry))
         .routes(routes!(images::list))
         .routes(routes!(images::show, images::create, images::remove))

@@ -114,6 +114,19 @@ pub(super) async fn resize(
     view(&context, &name).map(Json)
 }
 
+/// Ends every registration and reservation of a volume, whoever has them; its hosts are told. For hosts that are gone for good: what
+/// others do with their rights is not asked.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/reservations", tag = "volumes",
+    operation_id = "clear_reservations",
+    params(("name" = VolumeName, Path)), responses((status = 204), Refusals))]
+pub(super) async fn clear_reservations(
+    State(context): Shared,
+    Names(name): Names<VolumeName>,
+) -> Result<StatusCode, ApiError> {
+    context.control.discard_reservations(name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Tries again to open a volume that failed to open, or of which an image was given up. One that is open and not lost stays as it is.
 #[utoipa::path(post, path = "/v1/volumes/{name}/retry", tag = "volumes",
     operation_id = "retry_volume",

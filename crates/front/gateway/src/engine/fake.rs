@@ -311,6 +311,17 @@ impl Engine for FakeEngine {
         ready(Ok(()))
     }
 
+    fn discard_reservations<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()> {
+        Box::pin(async move {
+            match self.reserve(name, None).await {
+                true => Ok(()),
+                false => Err(EngineError::Failed {
+                    reason: "it could not be stored".to_owned(),
+                }),
+            }
+        })
+    }
+
     fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>> {
         Box::pin(async {
             loop {

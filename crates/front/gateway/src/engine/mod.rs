@@ -89,6 +89,10 @@ pub trait Engine: Send + Sync {
     /// What an open volume is like; none if it is not open.
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
 
+    /// Gives up all that hosts have registered and reserved of a volume. Done when that is stored, and nothing that a host lost its
+    /// right to is under way.
+    fn discard_reservations<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()>;
+
     /// The reservations of a volume that are to be stored next, when there are some: a host waits for it.
     fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>>;
 

@@ -19,6 +19,14 @@ const fn register(key: u64) -> Operation {
     }
 }
 
+/// As [`register`], to outlast a loss of power.
+const fn persist_of(key: u64) -> Operation {
+    Operation::Register {
+        key,
+        persistence: Some(true),
+    }
+}
+
 const fn enroll(existing: u64, key: u64) -> Operation {
     Operation::Enroll {
         proof: Proof::Key(existing),
@@ -488,6 +496,27 @@ fn reserve_of_old_conflicts_with_any_registration() {
     }
     let refused = history.refuses(&host(1), Operation::ReserveUnit);
     assert_eq!(refused, Refused::NoNexus);
+}
+
+#[test]
+fn what_an_operator_takes_away_is_told_to_all_that_had_it() {
+    let hosts = [(&host(1), persist_of(1)), (&nexus(1), enroll(0, 2))];
+    let mut history = History::of(&hosts);
+    history.does(&host(1), reserve(1, T::ExclusiveAccess));
+    let change = history.table.discard();
+    assert!(change.stores);
+    assert_eq!(change.table.rights(), Rights::Free);
+    assert!(change.table.registrations().is_empty());
+    let told = |registrant: Registrant| (registrant, ReservationPreempted);
+    assert_eq!(change.notices, [told(host(1)), told(nexus(1))]);
+    // Nobody may do less than before.
+    assert!(change.losers.is_empty() && !change.strangers_lose && change.aborts.is_empty());
+
+    let mut unit = History::of(&[]);
+    unit.does(&nexus(1), Operation::ReserveUnit);
+    assert_eq!(unit.table.discard().table.rights(), Rights::Free);
+    let nothing = Table::default().discard();
+    assert!(!nothing.stores && nothing.notices.is_empty());
 }
 
 #[test]

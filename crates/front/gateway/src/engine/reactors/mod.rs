@@ -401,6 +401,25 @@ impl Engine for ReactorEngine {
             .map(|open| open.report(reservations))
     }
 
+    fn discard_reservations<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()> {
+        let reservations = self.books().reservations.get(name).cloned();
+        Box::pin(async move {
+            let Some(reservations) = reservations else {
+                return Ok(());
+            };
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            reservations.discard(move |result| {
+                // Whoever asked may have lost interest.
+                let _ = sender.send(result);
+            });
+            let failed = |reason: String| EngineError::Failed { reason };
+            match receiver.await {
+                Ok(result) => result.map_err(|error| failed(error.to_string())),
+                Err(_) => Err(failed("the reservations were closed".to_owned())),
+            }
+        })
+    }
+
     fn next_to_keep(&self) -> Pin<Box<dyn Future<Output = ToKeep> + Send + '_>> {
         Box::pin(async {
             let next = self.kept_next.lock().await.recv().await;
