@@ -300,3 +300,31 @@ fn two_namespaces_of_a_volume_have_limits_apart_and_locks_together() {
     assert_eq!(slow + fast, last, "no update was lost");
     assert!(slow <= 203 && fast > 1_000, "{counts:?}");
 }
+
+#[test]
+fn what_waits_for_tokens_holds_no_depth_of_another_namespace() {
+    const DEPTH: u32 = 4;
+    let seed = seed("what_waits_for_tokens_holds_no_depth_of_another_namespace");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let limits = Limits {
+        read_iops: rate(1, 1),
+        ..Limits::default()
+    };
+    let slow = limited(&harness, "file:/a?size=1M", limits);
+    let fast = LimitedVolume::new(Arc::clone(slow.guard()), Limits::default());
+    harness.run(0, move |reactor| async move {
+        let open = |volume| Client::open(&as_volume(volume), &reactor, DEPTH);
+        let (waiting, quick) = (open(&slow), open(&fast));
+        // One has the burst; its line takes as many as its depth, and no more.
+        let tokens: Vec<_> = (0..20).map(|lba| waiting.submit(read(lba))).collect();
+        assert_eq!(waiting.completion(tokens[0]).await.0, Ok(()));
+        assert_eq!(waiting.untaken(), tokens.len() - 1 - DEPTH as usize);
+        let began = reactor.now();
+        let ended = reads_for(&quick, &reactor, DEPTH as usize, Duration::from_millis(100));
+        assert!(ended.await > 100);
+        let late = reactor.now().since(began);
+        assert!(late < Duration::from_millis(200), "{late:?}");
+        assert_eq!(waiting.answered(), 1, "all others wait for tokens");
+        waiting.abandon(&tokens[1..]).await;
+    });
+}
