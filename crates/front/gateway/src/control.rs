@@ -90,6 +90,15 @@ pub enum ControlError {
         /// The volume.
         name: VolumeName,
     },
+    /// The store has not said whether reservations were given up.
+    #[error(
+        "the reservations of volume {name} have not been cleared within {} seconds; whether they will be is open",
+        REVOKED_TIME_MAX.as_secs()
+    )]
+    ClearUnanswered {
+        /// The volume.
+        name: VolumeName,
+    },
     /// The change is in force, but what it took away from hosts has not ended.
     #[error(
         "the change is in force, but after {} seconds requests are under way that hosts may not do any more: {}",
@@ -704,8 +713,7 @@ impl Control {
     /// Gives up all that hosts have registered and reserved of a volume: of hosts that are gone, and left it shut.
     ///
     /// # Errors
-    /// There is no such volume, it could not be stored, or requests that lost their right have not ended in time. They are
-    /// waited for in any case, and nothing else is reserved before.
+    /// There is no such volume, it could not be stored, or the store has not answered in time.
     pub async fn discard_reservations(
         self: &Arc<Self>,
         name: VolumeName,
@@ -723,14 +731,12 @@ impl Control {
                     tracing::error!(name = %asked, %error, "reservations cannot be cleared");
                 }
             }
-            // Whoever asked may have been told that it takes longer.
+            // Whoever asked may have been told that it is open.
             let _ = sender.send(result);
         });
         match ended_by(Instant::now() + REVOKED_TIME_MAX, discarded).await {
             Some(result) => Ok(result?),
-            None => Err(ControlError::UnderWay {
-                revoked: self.engine.revoked().await?,
-            }),
+            None => Err(ControlError::ClearUnanswered { name }),
         }
     }
 

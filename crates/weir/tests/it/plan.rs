@@ -601,6 +601,23 @@ fn the_articles_stand_beside_their_own_figures() {
     let published = values(&vsphere, "differences", "sql-90-10-at-100");
     assert_eq!(published[0], -78.2);
     assert!(text.contains("1.813 x 0.632 = 1.146"), "{text}");
+    for ignored in [
+        &["ceph", "--clients", "2"][..],
+        &["ceph", "--depths", "1"],
+        &["ceph", "--duration", "1s"],
+        &["recorder", "--no-run", "--seed", "2"],
+        &["recorder", "--no-run", "--buffer", "1GiB"],
+    ] {
+        let refused = weir(folder.path(), &[&["reproduce"], ignored].concat());
+        assert!(!refused.status.success(), "{ignored:?}");
+    }
+    let refused = weir(folder.path(), &["reproduce", "novel"]);
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn an_articles_workloads_are_compared_on_two_sides() {
+    let folder = tempfile::tempdir().unwrap();
     // Two volumes against two others, at the least that says something.
     let sides = |target, against| {
         let mut arguments = vec!["reproduce", "vsphere", "--rounds", "4", "-t", "20ms"];
@@ -656,6 +673,11 @@ fn the_articles_stand_beside_their_own_figures() {
             "{arguments:?}"
         );
     }
+}
+
+#[test]
+fn an_articles_load_runs_on_volumes_and_on_gateways() {
+    let folder = tempfile::tempdir().unwrap();
     // A volume of memory takes the article's load, and its curve stands beside the published ones.
     let run = [
         "--target",
@@ -705,18 +727,6 @@ fn the_articles_stand_beside_their_own_figures() {
         folder.path(),
         &["reproduce", "ceph", "--target", "nowhere:x"],
     );
-    assert!(!refused.status.success());
-    for ignored in [
-        &["ceph", "--clients", "2"][..],
-        &["ceph", "--depths", "1"],
-        &["ceph", "--duration", "1s"],
-        &["recorder", "--no-run", "--seed", "2"],
-        &["recorder", "--no-run", "--buffer", "1GiB"],
-    ] {
-        let refused = weir(folder.path(), &[&["reproduce"], ignored].concat());
-        assert!(!refused.status.success(), "{ignored:?}");
-    }
-    let refused = weir(folder.path(), &["reproduce", "novel"]);
     assert!(!refused.status.success());
 }
 

@@ -166,6 +166,13 @@ impl From<ControlError> for ApiError {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 Self::new(status, "resize_unanswered", error.to_string()).with_hint(Some(hint))
             }
+            ControlError::ClearUnanswered { ref name } => {
+                let hint = format!(
+                    "see whether the state's file system answers, and: weir volume show {name}"
+                );
+                let status = StatusCode::GATEWAY_TIMEOUT;
+                Self::new(status, "clear_unanswered", error.to_string()).with_hint(Some(hint))
+            }
             ControlError::UnderWay { .. } => {
                 let hint = "their volume does not answer; until they have ended: weir status";
                 let status = StatusCode::GATEWAY_TIMEOUT;

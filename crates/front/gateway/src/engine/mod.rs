@@ -89,8 +89,7 @@ pub trait Engine: Send + Sync {
     /// What an open volume is like; none if it is not open.
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
 
-    /// Gives up all that hosts have registered and reserved of a volume. Done when that is stored, and nothing that a host lost its
-    /// right to is under way.
+    /// Gives up all that hosts have registered and reserved of a volume. Done when that is stored, and hosts have been told.
     fn discard_reservations<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()>;
 
     /// The reservations of a volume that are to be stored next, when there are some: a host waits for it.
