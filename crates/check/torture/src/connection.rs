@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use crate::case::Failure;
 
-/// How long a connection may take to be made, and a send to be taken.
+/// Time that a connection may take to be made, and a send to be taken.
 const SEND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 64 << 10;
 
-/// How a peer waits and judges.
+/// Manner in which a peer waits and judges.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// How long an answer may take.
+    /// Longest time that an answer may take.
     pub patience: Duration,
     /// The target is Weir: of several answers that are allowed only the first is right, and what the specifications leave open counts too.
     pub exact: bool,
 }
 
-/// How a target ended a connection.
+/// Manner in which a target ended a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// In order.
@@ -65,7 +65,7 @@ impl Connection {
         &self.stream
     }
 
-    /// How the target ended it, if it has.
+    /// Its end by the target, if it has come.
     pub fn end(&self) -> Option<End> {
         self.end
     }

@@ -1,4 +1,4 @@
-//! What a case is given: the target, what was found out about it, how answers are judged, and the gateway behind it.
+//! Surroundings of a case: the target, what was found out about it, how answers are judged, and the gateway behind it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,12 +14,12 @@ pub const QUIET: Duration = Duration::from_millis(150);
 
 /// A protocol that targets speak: its cases, and hosts that behave well.
 pub trait Protocol: Sized + 'static {
-    /// Where the suite runs, and as whom.
+    /// Target of the suite, and the hosts that it is there.
     type Target: Where;
-    /// What was found out about the target before the first case.
+    /// Facts that were found out about the target before the first case.
     type Facts: Facts;
 
-    /// What the groups of cases are, from 1 on.
+    /// Names of the groups of cases, from 1 on.
     const GROUPS: &'static [&'static str];
     /// Connections of one witness.
     const WITNESS_CONNECTIONS: u64;
@@ -54,21 +54,21 @@ pub trait Protocol: Sized + 'static {
     ) -> Result<Box<dyn Host>, Failure>;
 }
 
-/// Where a suite runs.
+/// Place at which a suite runs.
 pub trait Where {
-    /// Where the target listens.
+    /// Address at which the target listens.
     fn address(&self) -> SocketAddr;
 
-    /// Where the same is served as well.
+    /// Another address at which the same is served.
     fn second(&self) -> Option<SocketAddr>;
 }
 
-/// What is known of a target, whatever it speaks.
+/// Facts about a target, whatever it speaks.
 pub trait Facts {
     /// It is Weir.
     fn is_own(&self) -> bool;
 
-    /// What it calls itself.
+    /// Name that it gives itself.
     fn model(&self) -> &str;
 
     /// Bytes of a block.
@@ -77,7 +77,7 @@ pub trait Facts {
     /// Blocks of the namespace or logical unit.
     fn blocks(&self) -> u64;
 
-    /// What of the needs of cases it offers.
+    /// Needs of cases that it meets.
     fn offers(&self) -> Needs;
 }
 
@@ -105,7 +105,7 @@ pub trait Host: Send {
 /// Limits that a gateway of ours was given so that cases can reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortLimits {
-    /// How long a connection may take until its Connect, or the end of its login.
+    /// Time that a connection may take until its Connect, or the end of its login.
     pub handshake_time: Duration,
     /// Connections at once that have not come so far.
     pub half_open_max: usize,
@@ -115,7 +115,7 @@ pub struct ShortLimits {
 
 /// What a case works with.
 pub struct Context<P: Protocol> {
-    /// Where the suite runs, and as whom.
+    /// Target of the suite, and the hosts that it is there.
     pub target: P::Target,
     /// What was found out about the target.
     pub facts: P::Facts,
@@ -171,7 +171,7 @@ impl<P: Protocol> Context<P> {
         })
     }
 
-    /// Whether the target takes connections.
+    /// Tells whether the target takes connections.
     pub fn listens(&self) -> bool {
         Connection::new(self.target.address()).is_ok()
     }

@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How the suite runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// How long an answer may take.
+    /// Longest time that an answer may take.
     pub patience: Duration,
     /// The namespace may be overwritten.
     pub destroy_data: bool,

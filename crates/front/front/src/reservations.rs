@@ -56,7 +56,7 @@ impl Drop for Kept {
 /// Takes the end of an operation, on any thread.
 type Answer = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
-/// What is to be done.
+/// A piece of work in the line.
 enum Asked {
     /// An operation of a host.
     By(Registrant, Operation),

@@ -190,7 +190,7 @@ impl NvmeHost {
     }
 }
 
-/// What is registered and reserved, as either protocol says it; types are NVMe's.
+/// Registrations and reservation, as either protocol says them; types are NVMe's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reported {
     keys: Vec<u64>,

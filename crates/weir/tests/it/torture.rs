@@ -365,7 +365,7 @@ fn side_by_side<P: Suite>(
     })
 }
 
-/// How often a case is tried that depends on time.
+/// Tries of a case that depends on time.
 const TRIES: usize = 8;
 
 /// A runner; tried again where the gateway's limits are short, and a process may have been stopped for longer.

@@ -13,12 +13,12 @@ use crate::iscsi::session::{Login, Session};
 /// Vendor of a Weir.
 const VENDOR: &str = "WEIR";
 
-/// Where the suite runs, and as whom.
+/// Target of the suite, and the hosts that it is there.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: SocketAddr,
-    /// Where it listens as well, for the same target.
+    /// Another address at which it listens, for the same target.
     pub second: Option<SocketAddr>,
     /// Its name.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Target {
     pub witness: String,
 }
 
-/// What was found out about the target before the first case.
+/// Facts that were found out about the target before the first case.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// It is Weir, by its vendor or because it was said.
@@ -53,7 +53,7 @@ pub struct Facts {
     pub blocks: u64,
 }
 
-/// What a case of this suite works with.
+/// Surroundings of a case of this suite.
 pub type Context = crate::context::Context<Iscsi>;
 
 /// iSCSI.
@@ -201,7 +201,7 @@ fn again<T>(mut once: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> 
 }
 
 impl Context {
-    /// How the sessions of this suite's initiator are made, each as one of its own.
+    /// Login of this suite's initiator, each time as a session of its own.
     pub fn login(&self) -> Login {
         login_of(&self.target, &self.target.initiator)
     }

@@ -323,7 +323,7 @@ impl Reply {
         u16::from_be_bytes([self.header[36], self.header[37]])
     }
 
-    /// Whether it has a SCSI status.
+    /// Tells whether it has a SCSI status.
     pub fn has_status(&self) -> bool {
         match self.opcode() {
             opcode::RESPONSE => true,
@@ -332,7 +332,7 @@ impl Reply {
         }
     }
 
-    /// Whether it takes a StatSN of its own.
+    /// Tells whether it takes a StatSN of its own.
     pub fn is_numbered(&self) -> bool {
         match self.opcode() {
             opcode::R2T => false,
@@ -359,7 +359,7 @@ impl Reply {
     }
 }
 
-/// How long the PDU is that bytes begin with, digests and padding included; none: not known yet.
+/// Length of the PDU that bytes begin with, digests and padding included; none: not known yet.
 ///
 /// # Errors
 /// It cannot be an answer; why not.

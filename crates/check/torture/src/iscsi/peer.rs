@@ -10,7 +10,7 @@ use crate::case::Failure;
 use crate::connection::{Connection, End, Manner};
 use crate::iscsi::pdu::{Format, NO_TAG, Reply, Request, at, length_of, opcode, parse, reason};
 
-/// What came from a target.
+/// Something that came from a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Got {
     /// A PDU.
@@ -168,11 +168,11 @@ pub struct Peer {
     connection: Connection,
     /// Digests, once they are agreed.
     pub format: Format,
-    /// How it waits and judges.
+    /// Manner in which it waits and judges.
     pub manner: Manner,
     /// The StatSN that comes next, once one came.
     stat_sn: Option<u32>,
-    /// What was told last: ExpCmdSN and MaxCmdSN.
+    /// ExpCmdSN and MaxCmdSN as they were told last.
     pub window: (u32, u32),
 }
 
@@ -223,12 +223,12 @@ impl Peer {
         self.connection.reset();
     }
 
-    /// What comes next, for as long as the peer's patience lasts.
+    /// Receives what comes next, for as long as the peer's patience lasts.
     pub fn receive(&mut self) -> Got {
         self.receive_within(self.manner.patience)
     }
 
-    /// What comes next within `patience`, but for pings.
+    /// Receives what comes next within `patience`, but for pings.
     pub fn receive_within(&mut self, patience: Duration) -> Got {
         let deadline = Instant::now() + patience;
         loop {

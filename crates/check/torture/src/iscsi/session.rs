@@ -39,7 +39,7 @@ pub const READ_16: u8 = 0x88;
 /// WRITE (16).
 pub const WRITE_16: u8 = 0x8a;
 
-/// What a login says.
+/// Words of a login.
 #[derive(Debug, Clone)]
 pub struct Login {
     /// InitiatorName.
@@ -50,7 +50,7 @@ pub struct Login {
     pub isid: [u8; 6],
     /// TSIH.
     pub tsih: u16,
-    /// What is offered in the operational stage.
+    /// Offers of the operational stage.
     pub keys: Vec<(&'static str, String)>,
     /// The logical unit that commands are for.
     pub lun: u16,
@@ -169,7 +169,7 @@ pub fn pairs(text: &[u8]) -> Vec<(String, String)> {
 pub struct Ended {
     /// The PDU with its status.
     pub reply: Reply,
-    /// What it has read.
+    /// Data that it has read.
     pub data: Vec<u8>,
 }
 
@@ -189,11 +189,11 @@ impl Ended {
 pub struct Session {
     /// Its connection.
     pub peer: Peer,
-    /// What it said at login.
+    /// Its login.
     pub login: Login,
     /// TSIH.
     pub tsih: u16,
-    /// What was agreed, by key, as the target said it.
+    /// Values that were agreed, by key, as the target said them.
     pub agreed: BTreeMap<String, String>,
     /// CmdSN of the next command.
     pub cmd_sn: u32,
@@ -253,7 +253,7 @@ impl Session {
         value.unwrap_or(default)
     }
 
-    /// Whether a key was agreed to be this.
+    /// Tells whether a key was agreed to be this.
     pub fn is(&self, key: &str, value: &str) -> bool {
         self.agreed.get(key).is_some_and(|agreed| agreed == value)
     }

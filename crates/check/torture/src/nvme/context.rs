@@ -22,12 +22,12 @@ const PAGE_BYTES: u64 = 4096;
 /// Model number of a Weir that was given no other.
 const MODEL: &str = "Weir";
 
-/// Where the suite runs, and as whom.
+/// Target of the suite, and the hosts that it is there.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: SocketAddr,
-    /// Where it listens as well, for the same subsystem.
+    /// Another address at which it listens, for the same subsystem.
     pub second: Option<SocketAddr>,
     /// The subsystem.
     pub subsystem: Nqn,
@@ -43,7 +43,7 @@ pub struct Target {
     pub witness_id: HostId,
 }
 
-/// What was found out about the target before the first case.
+/// Facts that were found out about the target before the first case.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// It is Weir, by its model number or because it was said.
@@ -72,7 +72,7 @@ pub struct Facts {
     pub blocks: u64,
 }
 
-/// What a case of this suite works with.
+/// Surroundings of a case of this suite.
 pub type Context = crate::context::Context<Nvme>;
 
 /// NVMe/TCP.
@@ -178,7 +178,7 @@ impl Host for OneQueue {
 }
 
 impl Context {
-    /// How the queues of this suite's host are made: no digests, 32 entries, no in-capsule data for I/O.
+    /// Options of the queues of this suite's host: no digests, 32 entries, no in-capsule data for I/O.
     pub fn options(&self) -> QueueOptions {
         let target = &self.target;
         QueueOptions::new(

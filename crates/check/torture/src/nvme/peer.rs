@@ -18,7 +18,7 @@ use crate::nvme::pdu::{Format, TargetPdu, length_of, parse};
 /// Bytes sent last that are kept, to find a header in that a termination request carries.
 const SENT_BYTES_KEPT: usize = 8 << 10;
 
-/// What came from a target.
+/// Something that came from a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Got {
     /// ICResp.
@@ -147,7 +147,7 @@ pub struct Peer {
     connection: Connection,
     /// What was agreed, and how PDUs look after it.
     pub format: Format,
-    /// How it waits and judges.
+    /// Manner in which it waits and judges.
     pub manner: Manner,
     /// ICResp, once it came.
     pub agreed: Option<InitializeResponse>,
@@ -224,7 +224,7 @@ impl Peer {
         self.connection.reset();
     }
 
-    /// What comes next, for as long as the peer's patience lasts.
+    /// Receives what comes next, for as long as the peer's patience lasts.
     pub fn receive(&mut self) -> Got {
         self.receive_within(self.manner.patience)
     }

@@ -58,7 +58,7 @@ fn solicited(context: &Context, blocks: u32) -> Result<(Session, Vec<u8>), Failu
     Ok((session, before))
 }
 
-/// What a target does with data that it does not know.
+/// Waits for what a target does with data that it does not know.
 fn skipped(session: &mut Session, what: &str) -> Result<bool, Failure> {
     match session.peer.receive_within(QUIET) {
         Got::Nothing(_) => Ok(true),
@@ -399,7 +399,7 @@ fn unsolicited_data_of_two_writes(context: &mut Context) -> Result<(), Failure> 
     unchanged(&mut session, block, &new)
 }
 
-/// What is told of lengths that differ: GOOD, so many bytes, and this residual.
+/// Checks what is told of lengths that differ: GOOD, so many bytes, and this residual.
 fn told(ended: &Ended, bytes: usize, residual: i64) -> Result<(), Failure> {
     check(
         ended.data.len() == bytes,

@@ -377,7 +377,7 @@ fn login_key_again(context: &mut Context) -> Result<(), Failure> {
     ends(&mut peer, "a key that was agreed", &allowed)
 }
 
-/// What answers a key that is offered in the operational stage. None: the login was refused, as it may be.
+/// Answer to a key that is offered in the operational stage. None: the login was refused, as it may be.
 fn answer_to(
     context: &mut Context,
     key: &'static str,

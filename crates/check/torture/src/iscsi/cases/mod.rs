@@ -33,7 +33,7 @@ pub fn all() -> Vec<&'static Case> {
     cases
 }
 
-/// What the groups are, from 1 on.
+/// Names of the groups, from 1 on.
 pub const GROUPS: [&str; 11] = [
     "Login Requests",
     "the text of a login",

@@ -513,7 +513,7 @@ fn data_digest_wrong_on_a_ping(context: &mut Context) -> Result<(), Failure> {
     }
 }
 
-/// What tells of a write whose data was damaged: the Reject, the end of the command, and its block as it was.
+/// Waits for what tells of a write whose data was damaged: the Reject, the end of the command, and its block as it was.
 fn damaged_write(
     context: &Context,
     mut session: Session,

@@ -62,7 +62,7 @@ pub fn all() -> Vec<&'static Case> {
     cases
 }
 
-/// What the groups are, from 1 on.
+/// Names of the groups, from 1 on.
 pub const GROUPS: [&str; 30] = [
     "ICReq fields",
     "the first PDU, and a second ICReq",

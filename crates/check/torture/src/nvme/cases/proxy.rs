@@ -22,7 +22,7 @@ struct Wish {
 
 /// Takes connections and passes them on.
 pub(super) struct Proxy {
-    /// Where it listens.
+    /// Address at which it listens.
     pub(super) address: SocketAddr,
     wish: Arc<Wish>,
     thread: Option<JoinHandle<()>>,
