@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,15 @@ pub trait System: Send + Sync + 'static {
         path: &Path,
         options: &OpenOptions,
     ) -> io::Result<(Arc<File>, FileInfo)>;
+
+    /// Takes over a file that is open already, of a directory that this machine serves.
+    ///
+    /// # Errors
+    /// `Unsupported` where the system's files are no descriptors.
+    fn adopt_file(self: Arc<Self>, _descriptor: OwnedFd) -> io::Result<Arc<File>> {
+        let text = "this system has no file descriptors";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
 
     /// What has hold of the file or device at `path` on this machine, in words: mounts, swap, devices that are made of it. Programs that
     /// only have it open are not told. A system that has no such things says nothing. Blocks: call it through [`crate::Reactor::offload`].

@@ -7,6 +7,7 @@
 mod buffers;
 mod feature;
 mod file;
+pub mod handles;
 mod holders;
 pub mod limits;
 mod notify;
@@ -265,6 +266,10 @@ impl System for LinuxSystem {
             self.written().by_handle.insert(handle, identity);
         }
         Ok((File::new(handle, self), opened.info))
+    }
+
+    fn adopt_file(self: Arc<Self>, descriptor: OwnedFd) -> io::Result<Arc<File>> {
+        Ok(File::new(Handle(descriptor.into_raw_fd() as u32), self))
     }
 
     fn holders_of_file(&self, path: &Path) -> io::Result<Vec<String>> {

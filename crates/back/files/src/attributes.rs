@@ -1,0 +1,103 @@
+//! What is known of a file.
+
+/// Kinds of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A block device.
+    Block,
+    /// A character device.
+    Character,
+    /// A symbolic link.
+    Link,
+    /// A socket.
+    Socket,
+    /// A named pipe.
+    Pipe,
+}
+
+/// A time since the beginning of 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds of the next one.
+    pub nanoseconds: u32,
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its number on its file system.
+    pub number: u64,
+    /// Its permissions.
+    pub mode: u32,
+    /// Names that it has.
+    pub links: u32,
+    /// Its owner.
+    pub owner: u32,
+    /// Its group.
+    pub group: u32,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Bytes that it takes of its file system.
+    pub used: u64,
+    /// A device's major and minor number.
+    pub device: (u32, u32),
+    /// When it was read.
+    pub accessed: Time,
+    /// When it was written.
+    pub modified: Time,
+    /// When anything of it was changed.
+    pub changed: Time,
+}
+
+/// What a time is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time that it is.
+    Now,
+    /// That one.
+    To(Time),
+}
+
+/// What is to become of a file's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Its length in bytes.
+    pub size: Option<u64>,
+    /// Its permissions.
+    pub mode: Option<u32>,
+    /// Its owner.
+    pub owner: Option<u32>,
+    /// Its group.
+    pub group: Option<u32>,
+    /// When it was read.
+    pub accessed: Option<SetTime>,
+    /// When it was written.
+    pub modified: Option<SetTime>,
+}
+
+/// How much room a file system has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Bytes.
+    pub bytes: u64,
+    /// Of these, free.
+    pub bytes_free: u64,
+    /// Of these, free for this user.
+    pub bytes_available: u64,
+    /// Files that there can be.
+    pub files: u64,
+    /// Of these, free.
+    pub files_free: u64,
+    /// Of these, free for this user.
+    pub files_available: u64,
+    /// Bytes of a name at most.
+    pub name_bytes_max: u32,
+}
