@@ -1,4 +1,4 @@
-//! What is known of a file.
+//! Attributes of files, and changes of them.
 
 /// Kinds of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// Its kind.
@@ -49,15 +49,15 @@ pub struct Attributes {
     pub used: u64,
     /// A device's major and minor number.
     pub device: (u32, u32),
-    /// When it was read.
+    /// Time of the last read.
     pub accessed: Time,
-    /// When it was written.
+    /// Time of the last write.
     pub modified: Time,
-    /// When anything of it was changed.
+    /// Time of the last change of anything.
     pub changed: Time,
 }
 
-/// What a time is set to.
+/// Value that a time is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
     /// The time that it is.
@@ -66,7 +66,7 @@ pub enum SetTime {
     To(Time),
 }
 
-/// What is to become of a file's attributes.
+/// Changes of a file's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Its length in bytes.
@@ -77,13 +77,13 @@ pub struct Changes {
     pub owner: Option<u32>,
     /// Its group.
     pub group: Option<u32>,
-    /// When it was read.
+    /// Time of the last read.
     pub accessed: Option<SetTime>,
-    /// When it was written.
+    /// Time of the last write.
     pub modified: Option<SetTime>,
 }
 
-/// How much room a file system has.
+/// Room of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
     /// Bytes.

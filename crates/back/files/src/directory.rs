@@ -5,11 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustix::fs::{
-    self, Access as Test, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps,
-};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
-use weir_reactor::linux::handles::KernelName;
+use weir_reactor::linux::handles::{self, KernelName};
 use weir_reactor::{File, System};
 
 use crate::{
@@ -21,6 +19,10 @@ use crate::{
 const LIST_BYTES: usize = 32 << 10;
 /// Directories that one may be below the root at most, for its parent to be found.
 const DEPTH_MAX: u32 = 4096;
+/// Rights that are asked for (access(2)).
+const R_OK: i32 = 4;
+const W_OK: i32 = 2;
+const X_OK: i32 = 1;
 /// The bits of a mode that say as whom a file runs.
 const SET_ID: u32 = 0o6000;
 
@@ -28,7 +30,7 @@ const SET_ID: u32 = 0o6000;
 pub struct Directory {
     system: Arc<dyn System>,
     path: PathBuf,
-    /// What the directory was when it was served first.
+    /// Root of the directory when it was served first.
     expected: Option<FileId>,
     tree: RwLock<Option<Arc<Tree>>>,
 }
@@ -104,7 +106,7 @@ impl Tree {
         self.at(id, OFlags::RDONLY | OFlags::NONBLOCK)
     }
 
-    /// What a file that was just reached is.
+    /// Looks at a file that was just reached.
     fn found(&self, file: &OwnedFd) -> Result<Found, FileError> {
         let (id, mount) = name_of(file)?;
         if mount != self.mount {
@@ -252,16 +254,11 @@ impl FileSystem for Directory {
 
     fn access(&self, file: &FileId) -> Result<Access, FileError> {
         let file = self.tree()?.at(file, OFlags::PATH)?;
-        let flags = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
-        let may = |test| match fs::accessat(&file, "", test, flags) {
-            Ok(()) => Ok(true),
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
-            Err(error) => Err(FileError::from(error)),
-        };
+        let may = |mode| Ok::<bool, FileError>(handles::may(file.as_fd(), mode)?);
         Ok(Access {
-            read: may(Test::READ_OK)?,
-            write: may(Test::WRITE_OK)?,
-            execute: may(Test::EXEC_OK)?,
+            read: may(R_OK)?,
+            write: may(W_OK)?,
+            execute: may(X_OK)?,
         })
     }
 
@@ -382,7 +379,7 @@ impl FileSystem for Directory {
                 tree.sync_directory(directory)?;
                 Ok(Created {
                     found,
-                    is_new: true,
+                    made: Some(Arc::clone(&self.system).adopt_file(file)?),
                 })
             }
             Err(Errno::EXIST) => self.take_existing(&tree, &parent, name, creation, changes),
@@ -552,10 +549,7 @@ impl Directory {
                 }
             }
         }
-        Ok(Created {
-            found,
-            is_new: false,
-        })
+        Ok(Created { found, made: None })
     }
 }
 
@@ -617,7 +611,7 @@ mod tests {
     fn files_are_made_as_they_are_asked_for() {
         let Some(scene) = scene() else { return };
         let made = scene.create("one", Creation::Guarded).expect("it is made");
-        assert!(made.is_new);
+        assert!(made.made.is_some());
         let metadata = std::fs::metadata(scene.path("one")).expect("it is there");
         assert_eq!(metadata.permissions().mode() & 0o7777, 0o640);
         assert_eq!(made.found.attributes.number, metadata.ino());
@@ -626,7 +620,7 @@ mod tests {
         let again = scene
             .create("one", Creation::Unchecked)
             .expect("it is there");
-        assert!(!again.is_new && again.found.id == made.found.id);
+        assert!(again.made.is_none() && again.found.id == made.found.id);
         let sets_id = Changes {
             mode: Some(0o4755),
             ..Changes::default()
@@ -638,12 +632,23 @@ mod tests {
     }
 
     #[test]
+    fn rights_are_the_processes_own() {
+        let Some(scene) = scene() else { return };
+        let made = scene.create("one", Creation::Guarded).expect("it is made");
+        let access = |id: &FileId| scene.files.access(id).expect("it is told");
+        let file = access(&made.found.id);
+        assert_eq!((file.read, file.write, file.execute), (true, true, false));
+        let root = access(&scene.root);
+        assert_eq!((root.read, root.write, root.execute), (true, true, true));
+    }
+
+    #[test]
     fn an_exclusive_file_is_known_by_its_call() {
         let Some(scene) = scene() else { return };
         let call = Creation::Exclusive(*b"verifier");
         let made = scene.create("one", call).expect("it is made");
         let again = scene.create("one", call).expect("the same call");
-        assert_eq!((made.is_new, again.is_new), (true, false));
+        assert!(made.made.is_some() && again.made.is_none());
         assert_eq!(made.found.id, again.found.id);
         let other = scene.create("one", Creation::Exclusive(*b"another!"));
         assert_eq!(other.err(), Some(FileError::Exists));

@@ -67,7 +67,7 @@ pub enum FileError {
     /// The file system cannot.
     #[error("the file system does not support that")]
     NotSupported,
-    /// The process has no more descriptors or memory, or somebody uses the file: later it may work.
+    /// The process has no more descriptors or memory: later it may work.
     #[error("that is not possible now")]
     Busy,
     /// The disk failed, or something that has no other name here.
@@ -81,8 +81,9 @@ impl From<Errno> for FileError {
             Errno::NOENT => FileError::NotFound,
             Errno::EXIST => FileError::Exists,
             Errno::STALE => FileError::Stale,
-            Errno::ACCESS => FileError::Access,
-            Errno::PERM => FileError::NotPermitted,
+            // Of a program that runs, and of a directory on which something is mounted: waiting does not help.
+            Errno::ACCESS | Errno::TXTBSY => FileError::Access,
+            Errno::PERM | Errno::BUSY => FileError::NotPermitted,
             Errno::NOTDIR => FileError::NotDirectory,
             Errno::ISDIR => FileError::IsDirectory,
             Errno::LOOP => FileError::IsLink,
@@ -96,12 +97,7 @@ impl From<Errno> for FileError {
             Errno::MLINK => FileError::TooManyLinks,
             Errno::XDEV => FileError::CrossesFileSystems,
             Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => FileError::NotSupported,
-            Errno::MFILE
-            | Errno::NFILE
-            | Errno::NOMEM
-            | Errno::BUSY
-            | Errno::TXTBSY
-            | Errno::AGAIN => FileError::Busy,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => FileError::Busy,
             other => FileError::Io(other.raw_os_error()),
         }
     }

@@ -17,7 +17,7 @@ pub use attributes::{Attributes, Changes, Kind, SetTime, Space, Time};
 pub use directory::Directory;
 pub use error::FileError;
 
-/// What names a file for ever: a kind and some bytes that mean something to its file system alone.
+/// Name of a file for ever: a kind and some bytes that mean something to its file system alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     kind: i32,
@@ -63,7 +63,7 @@ pub struct Found {
     pub attributes: Attributes,
 }
 
-/// What may be done with a file.
+/// Rights to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     /// Its data, or its entries, may be read.
@@ -74,10 +74,10 @@ pub struct Access {
     pub execute: bool,
 }
 
-/// How a regular file is made.
+/// Ways to make a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Creation {
-    /// Where there is none.
+    /// Made where there is none.
     Unchecked,
     /// There must be none.
     Guarded,
@@ -90,8 +90,8 @@ pub enum Creation {
 pub struct Created {
     /// It.
     pub found: Found,
-    /// Whether it was made.
-    pub is_new: bool,
+    /// It, open for reading and writing, where it was made.
+    pub made: Option<Arc<File>>,
 }
 
 /// A file that is not regular.
@@ -138,13 +138,13 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`FileError::Absent`] while it is not there.
     fn root(&self) -> Result<Found, FileError>;
 
-    /// What is known of a file.
+    /// Attributes of a file.
     ///
     /// # Errors
     /// [`FileError`].
     fn attributes(&self, file: &FileId) -> Result<Attributes, FileError>;
 
-    /// What may be done with a file.
+    /// Rights to a file.
     ///
     /// # Errors
     /// [`FileError`].
@@ -175,7 +175,7 @@ pub trait FileSystem: Send + Sync + 'static {
         with_files: bool,
     ) -> Result<Listing, FileError>;
 
-    /// What a symbolic link says.
+    /// Text of a symbolic link.
     ///
     /// # Errors
     /// [`FileError`].
@@ -235,7 +235,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`FileError`].
     fn set(&self, file: &FileId, changes: &Changes) -> Result<(), FileError>;
 
-    /// How much room there is.
+    /// Looks how much room there is.
     ///
     /// # Errors
     /// [`FileError`].

@@ -259,6 +259,14 @@ impl Hubs {
         self.0.in_flight.iter().map(used).collect()
     }
 
+    /// Asks the first reactor. None when that has stopped.
+    pub async fn of_first<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Reactor) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.parts().ask(0, |hub| ask(&hub.reactor)).await
+    }
+
     pub(crate) fn parts(&self) -> &Parts<Hub> {
         &self.0.parts
     }

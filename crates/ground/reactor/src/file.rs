@@ -175,6 +175,12 @@ impl LocalFile {
         Rc::new(LocalFile(file))
     }
 
+    /// The file, for other threads.
+    #[must_use]
+    pub fn shared(&self) -> Arc<File> {
+        Arc::clone(&self.0)
+    }
+
     /// Reads into `into`; the number of bytes, fewer than asked for only at the end of the file.
     pub async fn read(
         self: &Rc<Self>,

@@ -181,7 +181,7 @@ impl Time {
     }
 }
 
-/// What a time is set to (settime4).
+/// Value that a time is set to (settime4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
     /// The server's time.
@@ -243,7 +243,7 @@ pub const SETTABLE: Bitmap = Bitmap::of(&[
     number::TIME_MODIFY_SET,
 ]);
 
-/// What is to become of a file's attributes.
+/// Changes of a file's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttributeChanges {
     /// Its length in bytes.
@@ -254,14 +254,14 @@ pub struct AttributeChanges {
     pub owner: Option<u32>,
     /// Its group, by number.
     pub group: Option<u32>,
-    /// When it was read last.
+    /// Time of the last read.
     pub access_time: Option<SetTime>,
-    /// When it was written last.
+    /// Time of the last write.
     pub modify_time: Option<SetTime>,
 }
 
 impl AttributeChanges {
-    /// Which they are.
+    /// The set of them.
     #[must_use]
     pub fn bitmap(&self) -> Bitmap {
         let mut bitmap = Bitmap::default();

@@ -298,7 +298,7 @@ pub enum Operation<'a> {
 pub struct Create<'a> {
     /// Its kind ([`crate::types::file_type`]).
     pub kind: u32,
-    /// What a symbolic link says.
+    /// Text of a symbolic link.
     pub link: &'a [u8],
     /// A device's major and minor number.
     pub device: (u32, u32),
@@ -315,7 +315,7 @@ pub struct LockRange {
     pub offset: u64,
     /// Its bytes; all ones: to the end of the file.
     pub length: u64,
-    /// Whether no other lock may overlap.
+    /// Forbids other locks that overlap.
     pub is_exclusive: bool,
 }
 
@@ -339,9 +339,9 @@ pub enum Locker<'a> {
 /// A lock is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock<'a> {
-    /// What.
+    /// The range.
     pub range: LockRange,
-    /// Whether it was held before the server started.
+    /// Says that it was held before the server started.
     pub is_reclaimed: bool,
     /// Whose.
     pub locker: Locker<'a>,
@@ -352,7 +352,7 @@ pub struct Lock<'a> {
 pub struct Readdir {
     /// The entry after which it goes on; 0: from the first.
     pub cookie: u64,
-    /// What came with that entry.
+    /// Verifier that came with that entry.
     pub verifier: [u8; 8],
     /// Bytes of names and cookies at most.
     pub directory_bytes_max: u32,
@@ -362,10 +362,10 @@ pub struct Readdir {
     pub wanted: Bitmap,
 }
 
-/// How a file is made that is opened.
+/// Ways to make a file that is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HowCreated {
-    /// Where it is not there; else only its size is set.
+    /// Made where it is not there; else only its size is set.
     Unchecked(Result<AttributeChanges, AttributeError>),
     /// It must not be there.
     Guarded(Result<AttributeChanges, AttributeError>),
@@ -378,7 +378,7 @@ pub enum HowCreated {
     },
 }
 
-/// Which file is opened.
+/// Choice of the file that is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim<'a> {
     /// The one of this name in the current directory.
@@ -394,17 +394,17 @@ pub enum Claim<'a> {
 /// A file is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open<'a> {
-    /// What for ([`crate::types::share`]).
+    /// Access that is asked for ([`crate::types::share`]).
     pub access: u32,
-    /// What others may not.
+    /// Access that is denied others.
     pub deny: u32,
     /// The owner's client, which is that of the session whatever it says.
     pub client: u64,
     /// The owner.
     pub owner: &'a [u8],
-    /// Whether it is made.
+    /// The way in which it is made; none: it must be there.
     pub create: Option<HowCreated>,
-    /// Which file.
+    /// The file.
     pub claim: Claim<'a>,
 }
 
@@ -417,9 +417,9 @@ pub struct ExchangeId<'a> {
     pub owner: &'a [u8],
     /// Flags (EXCHGID4_FLAG).
     pub flags: u32,
-    /// How its state is protected (state_protect_how4).
+    /// Protection of its state (state_protect_how4).
     pub protection: u32,
-    /// What the client says it is.
+    /// Implementation of the client, as it says.
     pub implementation: &'a [u8],
 }
 
@@ -451,7 +451,7 @@ pub struct Sequence {
     pub slot: u32,
     /// The highest slot in use.
     pub highest: u32,
-    /// Whether the reply is to be kept.
+    /// Asks for the reply to be kept.
     pub is_kept: bool,
 }
 

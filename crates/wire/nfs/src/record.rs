@@ -9,7 +9,7 @@ const LAST: u32 = 1 << 31;
 pub struct Fragment {
     /// Bytes that follow.
     pub length: u32,
-    /// Whether the record ends with it.
+    /// Says that the record ends with it.
     pub is_last: bool,
 }
 

@@ -69,7 +69,7 @@ pub struct Call<'a> {
     pub version: u32,
     /// Procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// Caller.
     pub credential: Credential<'a>,
 }
 
@@ -185,7 +185,7 @@ impl<'a> SysCredential<'a> {
     }
 }
 
-/// What a reply says before its results.
+/// Head of a reply, before its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     /// The results follow.

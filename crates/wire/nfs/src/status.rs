@@ -3,7 +3,7 @@
 use weir_open_enum::open_enum;
 
 open_enum! {
-    /// What became of an operation (nfsstat4).
+    /// Outcome of an operation (nfsstat4).
     pub enum Status: u32 {
         /// It succeeded.
         Ok = 0 => "NFS4_OK",
@@ -99,9 +99,9 @@ open_enum! {
         Attrnotsupp = 10032 => "NFS4ERR_ATTRNOTSUPP",
         /// There is no time of grace: nothing can be reclaimed.
         NoGrace = 10033 => "NFS4ERR_NO_GRACE",
-        /// What is reclaimed cannot be.
+        /// It cannot be reclaimed.
         ReclaimBad = 10034 => "NFS4ERR_RECLAIM_BAD",
-        /// What is reclaimed conflicts with what another has.
+        /// Another has something that conflicts with what is reclaimed.
         ReclaimConflict = 10035 => "NFS4ERR_RECLAIM_CONFLICT",
         /// The arguments are not what the operation takes.
         Badxdr = 10036 => "NFS4ERR_BADXDR",

@@ -11,7 +11,7 @@ pub const OPAQUE_BYTES_MAX: u32 = 1024;
 /// Bytes of a file's name at most: file systems have no longer ones, and answer so.
 pub const NAME_BYTES_MAX: u32 = 4096;
 
-/// What names a file for clients (RFC 8881, section 4.2): bytes that mean something to the server alone.
+/// Name of a file for clients (RFC 8881, section 4.2): bytes that mean something to the server alone.
 #[derive(Debug, Clone, Copy)]
 pub struct FileHandle {
     length: u8,
@@ -72,7 +72,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// What names an open, or locks, of a client on a file (RFC 8881, section 8.2).
+/// Name of an open, or of locks, of a client on a file (RFC 8881, section 8.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StateId {
     /// Counts the changes of the state; 0 stands for the newest.
@@ -193,7 +193,7 @@ pub mod file_type {
     pub const PIPE: u32 = 7;
 }
 
-/// What ACCESS asks for (RFC 8881, section 18.1).
+/// Rights that ACCESS asks for (RFC 8881, section 18.1).
 pub mod access {
     /// Read a file, or list a directory.
     pub const READ: u32 = 0x01;
@@ -211,7 +211,7 @@ pub mod access {
     pub const ALL: u32 = 0x3f;
 }
 
-/// What an OPEN is for, and what it denies others (RFC 8881, section 18.16).
+/// Access that an OPEN is for, and that it denies others (RFC 8881, section 18.16).
 pub mod share {
     /// Reading.
     pub const READ: u32 = 1;
@@ -223,7 +223,7 @@ pub mod share {
     pub const WANTS: u32 = 0x3_ff00;
 }
 
-/// Whether written data must be on stable storage before it is answered (stable_how4).
+/// Demands on written data before it is answered (stable_how4).
 pub mod stable {
     /// It need not be.
     pub const UNSTABLE: u32 = 0;

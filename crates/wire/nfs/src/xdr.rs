@@ -11,7 +11,7 @@ pub enum XdrError {
     TooLong {
         /// The length.
         length: u32,
-        /// What is allowed.
+        /// The most that is allowed.
         max: u32,
     },
     /// A boolean is neither 0 nor 1, or a union's arm is not defined.
@@ -165,7 +165,7 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// What was written.
+    /// The bytes that were written.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -214,6 +214,12 @@ impl Writer {
     #[inline]
     pub fn bool(&mut self, value: bool) {
         self.u32(value.into());
+    }
+
+    /// Writes bytes as they are.
+    #[inline]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Writes opaque data of a fixed length.

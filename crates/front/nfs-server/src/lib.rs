@@ -1,0 +1,29 @@
+//! The NFS server: serves directories to clients of versions 4.1 and 4.2 (RFC 8881, RFC 7862).
+//!
+//! * `framing` finds calls in received bytes; `session` is a connection, as [`weir_front`] runs it.
+//! * `compound` does a COMPOUND: a task of its own, which may outlive its connection.
+//! * `state` is what clients have on the server: sessions and their slots, opens, locks; all reactors share it.
+//! * `handle` makes file handles, and knows its own.
+//! * [`Nfs`] is the whole over several reactors; [`Export`] is what it serves.
+//!
+//! Everything is done as one user, the gateway's own. There are no delegations and no layouts, and so no calls to clients.
+
+#![forbid(unsafe_code)]
+
+mod compound;
+mod config;
+mod framing;
+mod handle;
+mod memory;
+mod nfs;
+mod protocol;
+mod served;
+mod session;
+mod state;
+
+pub use config::NfsConfig;
+pub use handle::HandleKey;
+pub use nfs::{ConnectionInfo, ListenerConfig, Nfs, NfsStats, Persistent};
+pub use protocol::ClientInfo;
+pub use served::{Allowed, Export, Network};
+pub use state::Keeper;

@@ -1,0 +1,312 @@
+//! The front end as its owner sees it: what it serves, where it listens, who is connected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use weir_front::{ConnectionCounts, Front, FrontError, Hubs, Latency, ListenAt};
+use weir_reactor::{Listener, SocketOptions, SocketReport};
+
+use crate::config::NfsConfig;
+use crate::handle::HandleKey;
+use crate::protocol::{ClientInfo, ListenerPort, NfsShared};
+use crate::served::{Export, Snapshot};
+use crate::session::NfsSession;
+use crate::state::{Keeper, State};
+
+/// Address to listen at, with its options.
+#[derive(Debug)]
+pub struct ListenerConfig {
+    /// The address; port 0 takes one that is free.
+    pub address: SocketAddr,
+    /// Options of its connections.
+    pub options: SocketOptions,
+    /// A socket that listens already, handed down by a service manager.
+    pub inherited: Option<Listener>,
+}
+
+/// A connection as it is now.
+#[derive(Debug, Clone)]
+pub struct ConnectionInfo {
+    /// Its number, unique while the front end lives.
+    pub id: u64,
+    /// Index of its reactor.
+    pub reactor: usize,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address that the client reached.
+    pub local: SocketAddr,
+    /// Its client; none before it used a session.
+    pub client: Option<ClientInfo>,
+    /// Calls under way.
+    pub in_flight: u32,
+    /// Bytes received so far.
+    pub bytes_received: u64,
+    /// Bytes sent so far.
+    pub bytes_sent: u64,
+    /// The system's report of the socket.
+    pub socket: Option<SocketReport>,
+}
+
+/// Counts since the front end started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NfsStats {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, without a call so far.
+    pub half_open: u32,
+    /// Of these, accepted and not served yet: there are too many half-open ones.
+    pub waiting: u32,
+    /// Clients now.
+    pub clients: u32,
+    /// By reactor.
+    pub reactors: Vec<ConnectionCounts>,
+}
+
+/// Properties of a server that outlive it.
+pub struct Persistent {
+    /// Key of its handles.
+    pub key: HandleKey,
+    /// Names it for clients: the same behind all its addresses, and after a restart.
+    pub name: Vec<u8>,
+    /// Keeps which clients may reclaim.
+    pub keeper: Arc<dyn Keeper>,
+    /// Those that may, as they were kept last.
+    pub reclaiming: BTreeSet<Vec<u8>>,
+}
+
+/// The NFS front end on a number of reactors. Clones are handles of one front end, and may be used on any thread.
+#[derive(Clone)]
+pub struct Nfs {
+    front: Front<NfsSession>,
+    served: Arc<Mutex<Served>>,
+}
+
+/// The present snapshot, and those before it.
+#[derive(Default)]
+struct Served {
+    now: Arc<Snapshot>,
+    /// Counts snapshots.
+    generation: u64,
+    /// Snapshots of which something was taken away, while calls are under way that began under them.
+    before: Vec<Before>,
+}
+
+/// A snapshot that is not served any more.
+struct Before {
+    snapshot: Weak<Snapshot>,
+    /// The exports of which it took something away.
+    taken: Vec<u32>,
+}
+
+/// Tells whether clients may do less with an export than before.
+fn is_less(before: &Export, now: Option<&Export>) -> bool {
+    let Some(now) = now else { return true };
+    now.is_read_only && !before.is_read_only || now.allowed != before.allowed
+}
+
+impl Nfs {
+    /// A front end on the reactors of `hubs` that serves nothing yet and listens nowhere.
+    ///
+    /// # Errors
+    /// [`FrontError::NoReactor`] or [`FrontError::Stopped`].
+    pub async fn on(
+        hubs: &Hubs,
+        config: NfsConfig,
+        persistent: Persistent,
+    ) -> Result<Self, FrontError> {
+        if hubs.reactors() == 0 {
+            return Err(FrontError::NoReactor);
+        }
+        let first = hubs.of_first(|reactor| (reactor.now(), reactor.random()));
+        let (now, drawn) = first.await.ok_or(FrontError::Stopped { reactor: 0 })?;
+        let limits = config.connections.clone();
+        let state = State::new(
+            config.clone(),
+            persistent.keeper,
+            persistent.reclaiming,
+            now,
+            drawn as u32,
+            drawn.rotate_left(32),
+        );
+        let own = NfsShared {
+            config,
+            key: persistent.key,
+            name: persistent.name,
+            state,
+            next_reactor: AtomicUsize::new(0),
+        };
+        Ok(Nfs {
+            front: Front::new(hubs, limits, Arc::new(own)).await?,
+            served: Arc::default(),
+        })
+    }
+
+    fn own(&self) -> &NfsShared {
+        &self.front.shared.own
+    }
+
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves these exports from now on, and no others. Returns when every connection has taken them over. What clients have on exports
+    /// that are gone ends; [`Nfs::under_way`] tells whether calls are under way that began when clients could do more. Calls must be made
+    /// one after another.
+    ///
+    /// # Errors
+    /// [`FrontError::Stopped`].
+    pub async fn apply(&self, exports: Vec<Export>) -> Result<(), FrontError> {
+        let (before, now) = {
+            let mut served = self.served();
+            served.generation += 1;
+            let now = Arc::new(Snapshot::new(exports, served.generation));
+            (std::mem::replace(&mut served.now, Arc::clone(&now)), now)
+        };
+        self.front.apply(Arc::clone(&now)).await?;
+        let mut taken = Vec::new();
+        for export in before.exports() {
+            let still = now.export(export.number);
+            if still.is_none() {
+                self.own().state.end_export(export.number);
+            }
+            if is_less(export, still) {
+                taken.push(export.number);
+            }
+        }
+        if !taken.is_empty() {
+            let snapshot = Arc::downgrade(&before);
+            self.served().before.push(Before { snapshot, taken });
+        }
+        Ok(())
+    }
+
+    /// The exports with which clients may do less than before, and on which calls are under way that began before.
+    #[must_use]
+    pub fn under_way(&self) -> BTreeSet<u32> {
+        let mut served = self.served();
+        let is_used = |before: &Before| before.snapshot.strong_count() > 0;
+        served.before.retain(is_used);
+        let taken = served.before.iter().flat_map(|before| &before.taken);
+        taken.copied().collect()
+    }
+
+    /// Listens, and yields the address with its real port.
+    ///
+    /// # Errors
+    /// [`FrontError::Listen`] or [`FrontError::Stopped`].
+    pub async fn add_listener(&self, config: ListenerConfig) -> Result<SocketAddr, FrontError> {
+        let at = ListenAt {
+            address: config.address,
+            options: config.options,
+            port: ListenerPort,
+            inherited: config.inherited,
+        };
+        self.front.add_listener(at).await
+    }
+
+    /// Stops listening. Connections that were accepted stay.
+    ///
+    /// # Errors
+    /// [`FrontError::NoListener`] or [`FrontError::Stopped`].
+    pub async fn remove_listener(&self, address: SocketAddr) -> Result<(), FrontError> {
+        self.front.remove_listener(address).await
+    }
+
+    /// Gives the connections that are accepted at `address` from now on other options.
+    ///
+    /// # Errors
+    /// [`FrontError::NoListener`] or [`FrontError::Stopped`].
+    pub async fn set_listener_options(
+        &self,
+        address: SocketAddr,
+        options: SocketOptions,
+    ) -> Result<(), FrontError> {
+        self.front.set_listener_options(address, options).await
+    }
+
+    /// The addresses that it listens on.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<SocketAddr> {
+        self.front.listeners()
+    }
+
+    /// Every client that has a session.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientInfo> {
+        let clients = self.own().state.clients().into_iter();
+        let info = |client: crate::state::ClientView| ClientInfo {
+            id: client.id,
+            name: String::from_utf8_lossy(&client.name).into_owned(),
+            implementation: client.implementation,
+            address: client.address,
+            sessions: client.sessions,
+            states: client.states,
+        };
+        clients.map(info).collect()
+    }
+
+    /// Every connection. A reactor that has stopped has none.
+    pub async fn connections(&self) -> Vec<ConnectionInfo> {
+        let clients: BTreeMap<u64, ClientInfo> = self
+            .clients()
+            .into_iter()
+            .map(|client| (client.id, client))
+            .collect();
+        let connections = self.front.connections().await.into_iter();
+        let info = |state: weir_front::ConnectionState<crate::protocol::About>| ConnectionInfo {
+            id: state.id,
+            reactor: state.reactor,
+            peer: state.peer,
+            local: state.local,
+            client: state.about.client.and_then(|id| clients.get(&id).cloned()),
+            in_flight: state.in_flight,
+            bytes_received: state.bytes_received,
+            bytes_sent: state.bytes_sent,
+            socket: state.socket,
+        };
+        connections.map(info).collect()
+    }
+
+    /// Times of connections' commands, by number: of one connection, or of all.
+    pub async fn connection_latencies(&self, only: Option<u64>) -> BTreeMap<u64, Latency> {
+        self.front.connection_latencies(only).await
+    }
+
+    /// Ends a connection. Its client makes another one.
+    ///
+    /// # Errors
+    /// [`FrontError::NoConnection`].
+    pub async fn disconnect(&self, id: u64) -> Result<(), FrontError> {
+        self.front.disconnect(id).await
+    }
+
+    /// Counts since the front end started.
+    #[must_use]
+    pub fn stats(&self) -> NfsStats {
+        let stats = self.front.stats();
+        NfsStats {
+            connections: stats.connections,
+            half_open: stats.half_open,
+            waiting: stats.waiting,
+            clients: self.own().state.clients().len() as u32,
+            reactors: stats.reactors,
+        }
+    }
+
+    /// Stops listening, lets calls end for up to `drain`, and then ends every connection. Afterwards the front end is of no more use.
+    pub async fn shutdown(&self, drain: Duration) {
+        self.front.shutdown(drain).await;
+    }
+}
+
+impl std::fmt::Debug for Nfs {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Nfs")
+            .field("reactors", &self.front.reactors())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! One connection: its records, the calls that are under way, and their replies.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_block::{Completion, Completions, Landing};
+use weir_front::{Commands, End, ExportOf, Line, Progress, Room, Session, Wants};
+use weir_memory::{Gather, Segment, View};
+use weir_nfs::record::Fragment;
+use weir_reactor::Amount;
+
+use crate::compound::{self, Context, Seen};
+use crate::framing::{Framing, Next};
+use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
+
+/// Calls of one connection under way at most: what comes after them waits.
+const CALLS_MAX: u32 = 1024;
+
+/// Time after which a connection looks again whether opens that it knows have ended.
+const LOOK_AT_OPENS: Duration = Duration::from_secs(5);
+
+/// A call that has come, and waits for buffers.
+struct Waiting {
+    record: View,
+    taken: u64,
+}
+
+/// One connection.
+pub(crate) struct NfsSession {
+    line: Line<NfsProtocol>,
+    context: Rc<Context>,
+    framing: Framing,
+    commands: Commands<VolumeSlot>,
+    room: Room,
+    waiting: Option<Waiting>,
+    /// Something waits for room, or for a buffer.
+    is_short: bool,
+    /// Calls under way.
+    calls: u32,
+    /// Bytes of what was written since the last send began, and of what is being sent.
+    written: u64,
+    sending: u64,
+    /// No call came yet.
+    is_new: bool,
+    moves_to: Option<usize>,
+}
+
+impl NfsSession {
+    fn new(line: Line<NfsProtocol>, is_new: bool) -> Self {
+        let config = &line.shard.shared.own.config;
+        let account = &line.shard.hub.account;
+        let all = config.bytes_in_flight_per_connection;
+        let one = 2 * config.message_bytes_max();
+        let room = Room::new(account, all.into(), one);
+        let peer = line.entry.peer.ip();
+        let context = Context::new(Rc::clone(&line.shard), peer, line.entry.handle.clone());
+        NfsSession {
+            framing: Framing::new(config.message_bytes_max()),
+            commands: Commands::new(line.entry.owner),
+            context,
+            room,
+            waiting: None,
+            is_short: false,
+            calls: 0,
+            written: 0,
+            sending: 0,
+            is_new,
+            moves_to: None,
+            line,
+        }
+    }
+
+    /// Begins a call, once it has the buffers that it needs.
+    fn begin(&mut self, record: View, taken: u64) -> Result<(), Waiting> {
+        let max = self.line.shard.shared.own.config.transfer_bytes_max;
+        let lengths = compound::lengths_to_read(&record, max);
+        let bytes: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+        let mut segments = Vec::new();
+        if bytes > 0 {
+            let pool = self.line.shard.hub.reactor.pool();
+            if !self.room.may_take_buffers() || !self.room.take(bytes) {
+                return Err(Waiting { record, taken });
+            }
+            for length in lengths {
+                let Some(place) = self.room.place(Landing::Anywhere, length as usize, pool) else {
+                    self.room.give_back(bytes);
+                    return Err(Waiting { record, taken });
+                };
+                segments.extend(place);
+            }
+            self.room.grant();
+        }
+        self.calls += 1;
+        let context = Rc::clone(&self.context);
+        let call = compound::serve(context, record, segments, taken + bytes);
+        self.line.shard.hub.reactor.spawn_isolated(call).detach();
+        Ok(())
+    }
+
+    /// The first call says that there is a client: its connection goes where it is to stay.
+    fn settle_down(&mut self) {
+        self.is_new = false;
+        self.line.established();
+        let shared = &self.line.shard.shared.own;
+        let next = &shared.next_reactor;
+        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let reactor = number % self.line.shard.shared.counters.len();
+        if reactor != self.line.shard.index {
+            self.moves_to = Some(reactor);
+        }
+    }
+}
+
+impl Session for NfsSession {
+    type Protocol = NfsProtocol;
+    type Slot = VolumeSlot;
+    type Moving = ();
+
+    const HANDSHAKE_TIMEOUT: &'static str = "no call came in time";
+
+    fn accepted(line: Line<NfsProtocol>) -> Self {
+        NfsSession::new(line, true)
+    }
+
+    fn moved_in(line: Line<NfsProtocol>, (): (), _: &mut Gather) -> Self {
+        NfsSession::new(line, false)
+    }
+
+    fn commands(&mut self) -> &mut Commands<VolumeSlot> {
+        &mut self.commands
+    }
+
+    fn room(&mut self) -> &mut Room {
+        &mut self.room
+    }
+
+    fn message(&mut self, Replied: Replied) -> Result<(), End> {
+        match self.context.outbox.is_broken() {
+            true => Err(End::Told("a call of it broke an invariant")),
+            false => Ok(()),
+        }
+    }
+
+    fn renew(&mut self) -> Result<(), &'static str> {
+        *self.context.snapshot.borrow_mut() = Rc::new(Seen(self.line.shard.snapshot()));
+        Ok(())
+    }
+
+    fn completed(&mut self, first: Completion, _: &Completions) {
+        unreachable!("{first:?} is of no request");
+    }
+
+    fn receive(&mut self, input: &mut View, _: &mut Gather) -> Result<Progress, End> {
+        self.is_short = false;
+        loop {
+            if let Some(Waiting { record, taken }) = self.waiting.take()
+                && let Err(waiting) = self.begin(record, taken)
+            {
+                self.waiting = Some(waiting);
+                self.is_short = true;
+                return Ok(Progress::Blocked);
+            }
+            if self.moves_to.is_some() {
+                return Ok(Progress::Hungry);
+            }
+            if self.calls >= CALLS_MAX {
+                return Ok(Progress::Blocked);
+            }
+            if self.is_new && self.framing.has_whole_record(input) {
+                self.settle_down();
+                continue;
+            }
+            let pool = self.line.shard.hub.reactor.pool();
+            let next = self.framing.next(input, pool, &mut self.room);
+            match next.map_err(|error| End::Broken(Box::new(error)))? {
+                Next::Hungry => return Ok(Progress::Hungry),
+                Next::Blocked => {
+                    self.is_short = true;
+                    return Ok(Progress::Blocked);
+                }
+                Next::Record(record, taken) => {
+                    compound::check(&record).map_err(|error| End::Broken(Box::new(error)))?;
+                    if self.is_new {
+                        self.is_new = false;
+                        self.line.established();
+                    }
+                    self.waiting = Some(Waiting { record, taken });
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, out: &mut Gather) {
+        while let Some(reply) = self.context.outbox.take() {
+            self.calls -= 1;
+            self.written += reply.taken;
+            let header = Fragment {
+                length: reply.len() as u32,
+                is_last: true,
+            };
+            out.push_header(&header.to_bytes());
+            let mut from = 0;
+            for (at, view) in reply.data {
+                out.push_header(&reply.bytes[from..at]);
+                out.push_view(view);
+                from = at;
+            }
+            out.push_header(&reply.bytes[from..]);
+        }
+        let known = self.line.entry.about.borrow().client;
+        let client = self.context.client.get();
+        if known != client {
+            *self.line.entry.about.borrow_mut() = About { client };
+        }
+    }
+
+    fn wants(&mut self, is_blocked: bool) -> Wants {
+        Wants {
+            look_again: is_blocked && self.is_short,
+            is_starved: false,
+            waits: is_blocked && self.is_short,
+        }
+    }
+
+    /// A connection that knows opens looks now and then whether they have ended, so that no removed file takes room for long.
+    fn keep_alive(&mut self) -> Option<Duration> {
+        self.context.knows_opens().then_some(LOOK_AT_OPENS)
+    }
+
+    fn take_traffic(&mut self) -> bool {
+        self.context.forget_ended();
+        true
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.calls
+    }
+
+    fn direct(&mut self) -> Option<(Segment, usize)> {
+        self.framing.lend()
+    }
+
+    fn received_directly(&mut self, segment: Segment, count: usize) {
+        self.framing.returned(segment, count);
+    }
+
+    fn expects(&self, _: usize) -> Amount {
+        Amount::Usual
+    }
+
+    fn send_began(&mut self) {
+        self.sending = std::mem::take(&mut self.written);
+    }
+
+    fn send_ended(&mut self) {
+        self.room.give_back(std::mem::take(&mut self.sending));
+    }
+
+    fn attached(&self, _: u32) -> Option<&ExportOf<Self>> {
+        None
+    }
+
+    fn arriving(&self) -> Option<u64> {
+        self.framing.arriving()
+    }
+
+    fn moves_to(&self) -> Option<usize> {
+        self.moves_to
+    }
+
+    fn move_out(&mut self) {
+        debug_assert_eq!(self.calls, 0, "no call was begun here");
+    }
+
+    fn revoke(&mut self) {}
+}
