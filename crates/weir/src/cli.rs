@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use uuid::Uuid;
 use weir_gateway::name::{
-    Advertised, Eui64, HostName, IscsiName, ListenerAddress, Model, NameError, Nguid, Nqn, Serial,
-    VolumeName,
+    AddressRange, Advertised, Eui64, ExportPath, HostName, IscsiName, ListenerAddress, Model,
+    NameError, Nguid, Nqn, Serial, VolumeName,
 };
 use weir_gateway::state::{ControllerIds, ProtocolName, SocketOptions};
 use weir_rbd::ImageName;
@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// Volumes as logical units of a target
     #[command(subcommand)]
     Lun(LunCommand),
+    /// How it is served: directories as NFS exports, and which clients may use them
+    #[command(subcommand)]
+    Export(ExportCommand),
     /// The hosts that may be allowed
     #[command(subcommand)]
     Host(HostCommand),
@@ -621,10 +624,11 @@ pub(crate) enum ListenerCommand {
     /// Add a listener
     Add {
         /// ADDRESS, an IPv6 address in brackets, NAME or * for all addresses, and :PORT [default port: 4420, or 8009
-        /// with --discovery, or 3260 with --protocol iscsi]
+        /// with --discovery, 3260 with --protocol iscsi, or 2049 with
+        /// --protocol nfs]
         address: String,
         /// What is spoken there [default: nvme]
-        #[arg(long, value_name = "nvme|iscsi", value_parser = parse_protocol)]
+        #[arg(long, value_name = "nvme|iscsi|nfs", value_parser = parse_protocol)]
         protocol: Option<ProtocolName>,
         /// Serve NVMe's discovery only
         #[arg(long)]
@@ -705,6 +709,52 @@ pub(crate) enum ConnectionCommand {
     Disconnect {
         /// Its number
         id: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportCommand {
+    /// List the exports
+    List,
+    /// Show an export
+    Show {
+        /// Its path
+        path: ExportPath,
+    },
+    /// Add an export
+    Add {
+        /// Where clients see it, such as /exports/share
+        path: ExportPath,
+        /// What it serves: a directory by its whole path, as in dir:/srv/share
+        source: String,
+        /// Let clients only read
+        #[arg(long)]
+        read_only: bool,
+        /// Let clients use it that have such addresses, as in 192.0.2.0/24; may be given several times
+        #[arg(long, value_name = "ADDRESSES")]
+        allow: Vec<AddressRange>,
+        /// Let clients use it whatever their address
+        #[arg(long)]
+        allow_any_host: bool,
+    },
+    /// Change an export
+    Set {
+        /// Its path
+        path: ExportPath,
+        /// Let clients only read, or write too
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        read_only: Option<bool>,
+        /// Let clients use it that have such addresses, and no others; may be given several times
+        #[arg(long, value_name = "ADDRESSES")]
+        allow: Vec<AddressRange>,
+        /// Let clients use it whatever their address, or only those with allowed ones
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        allow_any_host: Option<bool>,
+    },
+    /// Remove an export; its directory stays
+    Remove {
+        /// Its path
+        path: ExportPath,
     },
 }
 
@@ -911,7 +961,8 @@ fn parse_protocol(text: &str) -> Result<ProtocolName, &'static str> {
     match text {
         "nvme" => Ok(ProtocolName::Nvme),
         "iscsi" => Ok(ProtocolName::Iscsi),
-        _ => Err("write nvme or iscsi"),
+        "nfs" => Ok(ProtocolName::Nfs),
+        _ => Err("write nvme, iscsi or nfs"),
     }
 }
 
@@ -930,6 +981,7 @@ pub(crate) fn listener_address(
 ) -> Result<ListenerAddress, NameError> {
     let port = match (protocol, discovery) {
         (ProtocolName::Iscsi, _) => ListenerAddress::ISCSI_PORT,
+        (ProtocolName::Nfs, _) => ListenerAddress::NFS_PORT,
         (ProtocolName::Nvme, true) => ListenerAddress::DISCOVERY_PORT,
         (ProtocolName::Nvme, false) => ListenerAddress::IO_PORT,
     };

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Image(arguments) => commands::image::run(&asked, arguments),
         Command::Subsystem(command) => commands::subsystem::run(&asked, command),
         Command::Namespace(command) => commands::namespace::run(&asked, command),
+        Command::Export(command) => commands::export::run(&asked, command),
         Command::Target(command) => commands::target::run(&asked, command),
         Command::Lun(command) => commands::lun::run(&asked, command),
         Command::Session(command) => commands::session::run(&asked, command),

@@ -97,6 +97,152 @@ impl fmt::Display for VolumeName {
 
 text_forms!(VolumeName);
 
+/// An export's path: where NFS clients see it, such as `/exports/vm-images`. Each of its names has 1 to 255 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "/exports/vm-images")]
+pub struct ExportPath(String);
+
+impl ExportPath {
+    /// Longest path, in bytes.
+    pub const LENGTH_MAX: usize = 1024;
+    /// Longest name in it, in bytes.
+    pub const NAME_LENGTH_MAX: usize = 255;
+
+    /// The path as text, with a slash before each name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether it is `other`, or within it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        is_path_within(&self.0, &other.0)
+    }
+}
+
+/// Tells whether a path is another one, or within it. Both begin with a slash, and end with none.
+pub(crate) fn is_path_within(path: &str, other: &str) -> bool {
+    let rest = path.strip_prefix(other.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl FromStr for ExportPath {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let refuse = |problem: &str| Err(NameError::new("export path", text, problem));
+        let Some(names) = text.strip_prefix('/') else {
+            return refuse("must begin with a slash, as in /exports/vm-images");
+        };
+        if text.len() > Self::LENGTH_MAX {
+            return refuse("must have at most 1024 bytes");
+        }
+        for name in names.split('/') {
+            if name.is_empty() || name.len() > Self::NAME_LENGTH_MAX {
+                return refuse(
+                    "must have names of 1 to 255 bytes between its slashes, and none at its end",
+                );
+            }
+            if matches!(name, "." | "..") || name.chars().any(char::is_control) {
+                return refuse("must not hold the names '.' and '..', nor control characters");
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ExportPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(ExportPath);
+
+/// A range of addresses, such as `192.0.2.0/24`, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressRange {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl AddressRange {
+    /// Its first address.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The bits that all its addresses have in common.
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
+    fn bits(address: IpAddr) -> u8 {
+        match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        }
+    }
+
+    /// The address without the bits behind the prefix.
+    fn first(address: IpAddr, prefix: u8) -> IpAddr {
+        let left = u32::from(Self::bits(address) - prefix);
+        match address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(left).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(left).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+        }
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let refuse = |problem: String| NameError::new("address range", text, problem);
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| {
+            refuse("must be an address or a range of them, as in 192.0.2.0/24".to_owned())
+        })?;
+        let bits = Self::bits(address);
+        let prefix = match prefix {
+            None => bits,
+            Some(prefix) => prefix
+                .parse()
+                .ok()
+                .filter(|&prefix| prefix <= bits)
+                .ok_or_else(|| refuse(format!("must have a prefix of 0 to {bits} bits")))?,
+        };
+        if Self::first(address, prefix) != address {
+            let first = Self::first(address, prefix);
+            return Err(refuse(format!(
+                "has bits behind its prefix: write {first}/{prefix}"
+            )));
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.prefix == Self::bits(self.address) {
+            return write!(formatter, "{}", self.address);
+        }
+        write!(formatter, "{}/{}", self.address, self.prefix)
+    }
+}
+
+text_forms!(AddressRange);
+
 /// An NVMe Qualified Name: of a subsystem or of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -533,6 +679,8 @@ impl ListenerAddress {
     pub const IO_PORT: u16 = 4420;
     /// The IANA port of NVMe/TCP discovery controllers (NVMe/TCP 1.0, 3.1.1).
     pub const DISCOVERY_PORT: u16 = 8009;
+    /// The IANA port of NFS (RFC 8881, 2.9).
+    pub const NFS_PORT: u16 = 2049;
     /// The IANA port of iSCSI targets (RFC 7143, 14).
     pub const ISCSI_PORT: u16 = 3260;
     const KIND: &'static str = "listener address";
@@ -706,6 +854,53 @@ text_forms!(Advertised);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn export_paths() {
+        for good in [
+            "/a",
+            "/exports/vm images/ä",
+            "/...",
+            &format!("/{}", "x".repeat(255)),
+        ] {
+            assert_eq!(good.parse::<ExportPath>().unwrap().as_str(), good);
+        }
+        let long = format!("/{}", "x".repeat(256));
+        for bad in [
+            "", "/", "a", "/a/", "//a", "/a//b", "/.", "/a/..", "/a\nb", &long,
+        ] {
+            assert!(bad.parse::<ExportPath>().is_err(), "{bad:?} was accepted");
+        }
+        let path = |text: &str| text.parse::<ExportPath>().unwrap();
+        assert!(path("/a/b").is_within(&path("/a")) && path("/a").is_within(&path("/a")));
+        assert!(!path("/ab").is_within(&path("/a")) && !path("/a").is_within(&path("/a/b")));
+        assert!(is_path_within("/a", "/"));
+    }
+
+    #[test]
+    fn address_ranges() {
+        for good in [
+            "192.0.2.0/24",
+            "192.0.2.7",
+            "0.0.0.0/0",
+            "2001:db8::/32",
+            "::/0",
+            "::1",
+        ] {
+            assert_eq!(good.parse::<AddressRange>().unwrap().to_string(), good);
+        }
+        for bad in [
+            "",
+            "host",
+            "192.0.2.0/33",
+            "192.0.2.1/24",
+            "::/129",
+            "1.2.3.4/",
+            "::1/64",
+        ] {
+            assert!(bad.parse::<AddressRange>().is_err(), "{bad:?} was accepted");
+        }
+    }
 
     #[test]
     fn volume_names() {

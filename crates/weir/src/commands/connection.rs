@@ -1,7 +1,9 @@
 //! `weir connection`.
 
 use weir_block::size::Size;
-use weir_gateway::engine::{ConnectionReport, QueueReport, SessionReport, SocketReport};
+use weir_gateway::engine::{
+    ClientReport, ConnectionReport, QueueReport, SessionReport, SocketReport,
+};
 
 use super::Asked;
 use crate::cli::ConnectionCommand;
@@ -42,7 +44,10 @@ fn list(views: Vec<ConnectionReport>) -> String {
             view.in_flight.to_string(),
             or_dash(queue.map(|queue| queue.queue_depth)),
             or_dash(digests),
-            or_dash(host.or(session.map(|session| session.initiator.to_string()))),
+            or_dash(
+                host.or(session.map(|session| session.initiator.to_string()))
+                    .or(view.client.as_ref().map(|client| client.name.clone())),
+            ),
             or_dash(subsystem.or(target)),
         ]
     };
@@ -79,9 +84,10 @@ fn show(view: ConnectionReport) -> String {
         ("local", view.local.to_string()),
         ("reactor", view.reactor.to_string()),
     ];
-    match &view.session {
-        Some(session) => pairs.extend(session_pairs(session)),
-        None => pairs.extend(queue_pairs(view.queue.as_ref())),
+    match (&view.session, &view.client) {
+        (Some(session), _) => pairs.extend(session_pairs(session)),
+        (None, Some(client)) => pairs.extend(client_pairs(client)),
+        (None, None) => pairs.extend(queue_pairs(view.queue.as_ref())),
     }
     pairs.extend([
         ("in flight", view.in_flight.to_string()),
@@ -125,6 +131,15 @@ fn session_pairs(session: &SessionReport) -> [(&'static str, String); 7] {
             "digests",
             digests(session.header_digest, session.data_digest).to_owned(),
         ),
+    ]
+}
+
+fn client_pairs(client: &ClientReport) -> [(&'static str, String); 4] {
+    [
+        ("client", client.name.clone()),
+        ("implementation", or_dash(client.implementation.as_ref())),
+        ("sessions", client.sessions.to_string()),
+        ("opens and locks", client.states.to_string()),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The commands that ask a running gateway. Each makes one request and shows the answer.
 
 pub(crate) mod connection;
+pub(crate) mod export;
 pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod latency;

@@ -173,6 +173,7 @@ fn show(view: StatusView) -> String {
         ("namespaces", view.namespaces.to_string()),
         ("targets", view.targets.to_string()),
         ("LUNs", view.luns.to_string()),
+        ("exports", view.exports.to_string()),
         ("limits", limits),
         ("hosts", view.hosts.to_string()),
         ("listeners", view.listeners.to_string()),

@@ -142,6 +142,7 @@ pub(super) fn fails(output: &Output, arguments: &str, code: i32, pieces: &[&str]
 
 pub(super) fn connection() -> ConnectionReport {
     ConnectionReport {
+        client: None,
         id: 7,
         peer: "192.0.2.1:50000".parse().unwrap(),
         local: "192.0.2.2:4420".parse().unwrap(),

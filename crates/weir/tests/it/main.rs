@@ -14,6 +14,7 @@ mod gateway;
 mod images;
 mod iscsi;
 mod laboratory;
+mod nfs;
 mod panics;
 mod plan;
 mod privileges;

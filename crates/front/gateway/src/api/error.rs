@@ -127,6 +127,7 @@ impl From<EngineError> for ApiError {
             }
             EngineError::OpenVolume { .. }
             | EngineError::ResizeVolume { .. }
+            | EngineError::OpenDirectory { .. }
             | EngineError::Listen { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             EngineError::CloseVolume { .. }
             | EngineError::Failed { .. }

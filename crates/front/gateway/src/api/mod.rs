@@ -11,6 +11,7 @@ pub mod error;
 pub mod latency;
 pub mod views;
 
+mod exports;
 mod hosts;
 pub mod images;
 mod input;
@@ -86,6 +87,7 @@ type Shared = axum::extract::State<Arc<Context>>;
         (name = "images", description = "Images in the pools of Ceph clusters"),
         (name = "subsystems", description = "How it is served: subsystems and their namespaces"),
         (name = "iscsi", description = "How it is served: iSCSI targets, their logical units and sessions"),
+        (name = "nfs", description = "How it is served: NFS exports"),
         (name = "hosts", description = "To whom"),
         (name = "listeners", description = "Where"),
         (name = "running", description = "What goes on"),
@@ -143,6 +145,13 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
             targets::remove_lun
         ))
         .routes(routes!(targets::sessions))
+        .routes(routes!(exports::list))
+        .routes(routes!(
+            exports::show,
+            exports::add,
+            exports::set,
+            exports::remove
+        ))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::show, hosts::add, hosts::set, hosts::remove))
         .routes(routes!(listeners::list))

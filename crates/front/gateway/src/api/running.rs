@@ -84,6 +84,7 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
         namespaces: state.namespaces().count(),
         limited_namespaces: limited(&state).count() - limited_luns,
         targets: state.targets.len(),
+        exports: state.exports.len(),
         luns: state.luns().count(),
         limited_luns,
         sessions: connections.iter().filter(is_session).count(),
@@ -255,6 +256,11 @@ fn problems(context: &Context, revoked: &[RevokedReport]) -> Vec<String> {
             problems.push(format!("no host may log in to target {name}"));
         }
     }
+    for (path, export) in &state.exports {
+        if !export.allow_any_host && export.allowed_addresses.is_empty() {
+            problems.push(format!("no client may use export {path}"));
+        }
+    }
     let listening = listening(context);
     for (is_served, what, protocol) in [
         (
@@ -263,6 +269,7 @@ fn problems(context: &Context, revoked: &[RevokedReport]) -> Vec<String> {
             ProtocolName::Nvme,
         ),
         (!state.targets.is_empty(), "targets", ProtocolName::Iscsi),
+        (!state.exports.is_empty(), "exports", ProtocolName::Nfs),
     ] {
         if is_served && !listening.contains(&protocol) {
             let problem = format!("there are {what}, but no listener that hosts could reach");
@@ -353,6 +360,7 @@ fn own_families(context: &Context) -> Vec<Family> {
         gauge("weir_subsystems", "Subsystems.", state.subsystems.len()),
         gauge("weir_namespaces", "Namespaces.", state.namespaces().count()),
         gauge("weir_targets", "iSCSI targets.", state.targets.len()),
+        gauge("weir_exports", "NFS exports.", state.exports.len()),
         gauge("weir_luns", "Logical units.", state.luns().count()),
         gauge("weir_hosts", "Registered hosts.", state.hosts.len()),
         gauge(

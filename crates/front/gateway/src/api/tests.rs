@@ -476,6 +476,7 @@ fn connections_reactors_status_and_metrics() {
             local: "192.0.2.2:4420".parse().unwrap(),
             reactor: 1,
             session: None,
+            client: None,
             queue: Some(QueueReport {
                 host: HOST.parse().unwrap(),
                 subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),

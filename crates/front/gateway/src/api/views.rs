@@ -11,11 +11,12 @@ use crate::control::Failures;
 use crate::engine::{ConnectionReport, Engine, SessionReport, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
 use crate::name::{
-    Advertised, Eui64, HostName, IscsiName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName,
+    AddressRange, Advertised, Eui64, ExportPath, HostName, IscsiName, ListenerAddress, Model,
+    Nguid, Nqn, Serial, VolumeName,
 };
 use crate::state::{
-    ChapUsers, ControllerIds, ExportName, Host, ListenerKind, Lun, Namespace, Portal, Protocol,
-    ProtocolName, Qos, SocketOptions, State, Subsystem, Target, Visibility, Volume,
+    ChapUsers, ControllerIds, ExportName, Host, ListenerKind, Lun, Namespace, NfsExport, Portal,
+    Protocol, ProtocolName, Qos, SocketOptions, State, Subsystem, Target, Visibility, Volume,
 };
 
 /// Whether a volume can be used.
@@ -296,6 +297,41 @@ impl LunView {
     }
 }
 
+/// An NFS export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExportView {
+    /// Path at which clients see it.
+    pub path: ExportPath,
+    /// Source of its files.
+    pub source: String,
+    /// Its identity for clients.
+    pub uuid: Uuid,
+    /// Lets clients only read.
+    pub read_only: bool,
+    /// Lets clients use it whatever their address.
+    pub allow_any_host: bool,
+    /// The addresses of the clients that may use it.
+    #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
+    pub allowed_addresses: Vec<AddressRange>,
+    /// Reason for which clients have to wait: the directory is not there, as where its disk is not mounted. Missing where all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl ExportView {
+    pub(super) fn new(path: &ExportPath, export: &NfsExport, problem: Option<String>) -> Self {
+        Self {
+            path: path.clone(),
+            source: export.source.clone(),
+            uuid: export.uuid,
+            read_only: export.read_only,
+            allow_any_host: export.allow_any_host,
+            allowed_addresses: export.allowed_addresses.iter().copied().collect(),
+            problem,
+        }
+    }
+}
+
 /// An iSCSI session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
@@ -395,7 +431,7 @@ pub struct ListenerView {
     /// What is spoken there.
     #[serde(default)]
     pub protocol: ProtocolName,
-    /// What NVMe hosts may connect to there; missing where iSCSI is spoken.
+    /// What NVMe hosts may connect to there; missing where another protocol is spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ListenerKind>,
     /// Where iSCSI hosts are told to connect, where that is not the listener's own address.
@@ -424,7 +460,7 @@ impl ListenerView {
         let report = reports.find(|report| report.address.as_ref() == Some(address));
         let kind = match portal.protocol {
             Protocol::Nvme { kind } => Some(kind),
-            Protocol::Iscsi => None,
+            Protocol::Iscsi | Protocol::Nfs => None,
         };
         Self {
             address: address.to_string(),
@@ -486,6 +522,9 @@ pub struct StatusView {
     /// iSCSI targets.
     #[serde(default)]
     pub targets: usize,
+    /// NFS exports.
+    #[serde(default)]
+    pub exports: usize,
     /// Logical units of all targets.
     #[serde(default)]
     pub luns: usize,

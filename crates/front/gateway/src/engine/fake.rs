@@ -385,6 +385,19 @@ impl Engine for FakeEngine {
         ready(Ok(()))
     }
 
+    fn look_at_directory<'a>(&'a self, path: &'a str) -> Reply<'a, String> {
+        let fails = self.books().failing_urls.contains(path);
+        let answer = match fails {
+            true => Err(EngineError::OpenDirectory {
+                path: path.to_owned(),
+                reason: "it was told to fail".to_owned(),
+                needs_right: true,
+            }),
+            false => Ok("1:00".to_owned()),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+
     fn listeners(&self) -> Vec<ListenerReport> {
         let report = |address: &ListenerAddress| ListenerReport {
             address: Some(address.clone()),

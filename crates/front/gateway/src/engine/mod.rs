@@ -109,6 +109,9 @@ pub trait Engine: Send + Sync {
     /// Stops listening at `address`. Connections that were accepted there stay.
     fn close_listener<'a>(&'a self, address: &'a ListenerAddress) -> Reply<'a, ()>;
 
+    /// Looks for the name of a directory's root on its file system: an export of it is known by that.
+    fn look_at_directory<'a>(&'a self, path: &'a str) -> Reply<'a, String>;
+
     /// The open listeners, those inherited from the service manager among them.
     fn listeners(&self) -> Vec<ListenerReport>;
 
@@ -234,6 +237,9 @@ pub struct ConnectionReport {
     /// The iSCSI session that it is; none until its login has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionReport>,
+    /// The NFS client that it is of; none until it used a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientReport>,
     /// Commands in flight.
     pub in_flight: u32,
     /// Bytes received from the host.
@@ -287,6 +293,20 @@ pub struct SessionReport {
     pub header_digest: bool,
     /// Whether data has digests.
     pub data_digest: bool,
+}
+
+/// The NFS client that a connection is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientReport {
+    /// Name that it gives itself.
+    pub name: String,
+    /// Its implementation, as it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<String>,
+    /// Its sessions.
+    pub sessions: u32,
+    /// Files that it has open, and owners of its locks.
+    pub states: u32,
 }
 
 /// What the kernel says of a socket.
@@ -406,6 +426,16 @@ pub enum EngineError {
         /// Someone else has the address now, and may let go of it.
         in_use: bool,
     },
+    /// A directory cannot be served.
+    #[error("directory {path} cannot be served: {reason}")]
+    OpenDirectory {
+        /// Its path.
+        path: String,
+        /// Why not.
+        reason: String,
+        /// The gateway has not the right that serving directories takes.
+        needs_right: bool,
+    },
     /// There is no such connection.
     #[error("there is no connection {id}")]
     UnknownConnection {
@@ -436,6 +466,7 @@ impl EngineError {
             Self::WouldShrink { .. } => "would_shrink",
             Self::ResizeVolume { .. } => "resize_failed",
             Self::Listen { .. } => "listen_failed",
+            Self::OpenDirectory { .. } => "directory_open_failed",
             Self::UnknownConnection { .. } => "not_found",
             Self::Failed { .. } => "data_path_failed",
             Self::ReactorLost { .. } => "reactor_lost",
@@ -454,6 +485,14 @@ impl EngineError {
                  (ss -ltn); ports below 1024 need CAP_NET_BIND_SERVICE"
                     .into(),
             ),
+            Self::OpenDirectory {
+                needs_right: true, ..
+            } => Some(
+                "give it CAP_DAC_READ_SEARCH: as a service with docs/systemd/weir-nfs.conf, in a container with --cap-add \
+                 DAC_READ_SEARCH and without `user`"
+                    .into(),
+            ),
+            Self::OpenDirectory { .. } => None,
             Self::UnknownConnection { .. } => {
                 Some("it may have ended: see weir connection list".into())
             }

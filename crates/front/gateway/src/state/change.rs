@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use weir_reservation::StoredTable;
 
 use super::{
-    ExportName, Host, InitiatorName, IscsiChange, Kind, ListenerKind, NvmeChange, Portal, Protocol,
-    SocketOptions, State, StateError, Volume,
+    ExportName, Host, InitiatorName, IscsiChange, Kind, ListenerKind, NfsChange, NvmeChange,
+    Portal, Protocol, SocketOptions, State, StateError, Volume,
 };
 use crate::name::{Advertised, HostName, IscsiName, ListenerAddress, Nqn, OwnName, VolumeName};
 
@@ -65,6 +65,8 @@ pub enum ProtocolName {
     Nvme,
     /// iSCSI.
     Iscsi,
+    /// NFS.
+    Nfs,
 }
 
 impl std::fmt::Display for ProtocolName {
@@ -72,6 +74,7 @@ impl std::fmt::Display for ProtocolName {
         formatter.write_str(match self {
             Self::Nvme => "nvme",
             Self::Iscsi => "iscsi",
+            Self::Nfs => "nfs",
         })
     }
 }
@@ -81,6 +84,7 @@ impl From<Protocol> for ProtocolName {
         match protocol {
             Protocol::Nvme { .. } => Self::Nvme,
             Protocol::Iscsi => Self::Iscsi,
+            Protocol::Nfs => Self::Nfs,
         }
     }
 }
@@ -176,6 +180,9 @@ pub enum Change {
     /// Changes what iSCSI serves.
     #[serde(untagged)]
     Iscsi(IscsiChange),
+    /// Changes what NFS serves.
+    #[serde(untagged)]
+    Nfs(NfsChange),
 }
 
 impl Change {
@@ -188,6 +195,7 @@ impl Change {
             Change::SetHost { name, patch } => is_host(name) && patch.takes_name(host),
             Change::Nvme(change) => change.takes_from(is_host, export),
             Change::Iscsi(change) => change.takes_from(is_host, export),
+            Change::Nfs(change) => change.takes_from(export),
             Change::AddVolume { .. }
             | Change::SetVolumeUrl { .. }
             | Change::SetReservations { .. }
@@ -260,6 +268,7 @@ impl State {
             Change::RemoveHost { name, force } => next.remove_host(name, *force)?,
             Change::Nvme(change) => nsid = next.change_nvme(change, source)?,
             Change::Iscsi(change) => lun = next.change_iscsi(change, source)?,
+            Change::Nfs(change) => next.change_nfs(change, source)?,
             Change::AddListener { address, spec } => next.add_listener(address, spec)?,
             Change::SetListener { address, patch } => {
                 next.portal(address)?;
@@ -270,7 +279,7 @@ impl State {
                 }
             }
             Change::CountListener { address } => {
-                // iSCSI has no log whose counter tells.
+                // Other protocols have no log whose counter tells.
                 if let Protocol::Nvme { .. } = next.portal(address)?.protocol {
                     next.discovery_generation += 1;
                 }
@@ -411,6 +420,7 @@ impl HostSpec {
         match name {
             InitiatorName::Nqn(nqn) => self.nqns.as_ref().is_some_and(|all| !all.contains(nqn)),
             InitiatorName::Iqn(iqn) => self.iqns.as_ref().is_some_and(|all| !all.contains(iqn)),
+            InitiatorName::NfsClients => false,
         }
     }
 }
@@ -423,8 +433,10 @@ impl ListenerSpec {
                 kind: kind.unwrap_or_default(),
             }),
             (ProtocolName::Iscsi, None) => Ok(Protocol::Iscsi),
-            (ProtocolName::Iscsi, Some(_)) => {
-                let problem = "is for listeners of NVMe: one of iSCSI serves discovery and targets";
+            (ProtocolName::Nfs, None) => Ok(Protocol::Nfs),
+            (ProtocolName::Iscsi | ProtocolName::Nfs, Some(_)) => {
+                let problem =
+                    "is for listeners of NVMe: one of another protocol serves all that it has";
                 Err(StateError::invalid("kind", problem))
             }
         }

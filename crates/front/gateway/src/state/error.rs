@@ -19,6 +19,8 @@ pub enum Kind {
     Target,
     /// A logical unit of a target.
     Lun,
+    /// An NFS export.
+    Export,
     /// A listener.
     Listener,
 }
@@ -32,6 +34,7 @@ impl fmt::Display for Kind {
             Self::Namespace => "namespace",
             Self::Target => "target",
             Self::Lun => "LUN",
+            Self::Export => "export",
             Self::Listener => "listener",
         })
     }

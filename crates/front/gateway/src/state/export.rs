@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Host, Qos, State};
-use crate::name::{IscsiName, Nqn, VolumeName};
+use crate::name::{ExportPath, IscsiName, Nqn, VolumeName};
 
 /// A place in which a volume is served. It may be gone by now, or serve another volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,11 @@ pub enum ExportName {
         /// The number.
         lun: u16,
     },
+    /// A directory that NFS serves.
+    Directory {
+        /// Path at which clients see it.
+        path: ExportPath,
+    },
 }
 
 impl ExportName {
@@ -29,7 +34,7 @@ impl ExportName {
     pub fn namespace(self) -> Option<(Nqn, u32)> {
         match self {
             Self::Namespace { subsystem, nsid } => Some((subsystem, nsid)),
-            Self::Lun { .. } => None,
+            Self::Lun { .. } | Self::Directory { .. } => None,
         }
     }
 
@@ -37,7 +42,7 @@ impl ExportName {
     pub fn lun(self) -> Option<(IscsiName, u16)> {
         match self {
             Self::Lun { target, lun } => Some((target, lun)),
-            Self::Namespace { .. } => None,
+            Self::Namespace { .. } | Self::Directory { .. } => None,
         }
     }
 }
@@ -49,6 +54,7 @@ impl fmt::Display for ExportName {
                 write!(formatter, "namespace {nsid} of subsystem {subsystem}")
             }
             Self::Lun { target, lun } => write!(formatter, "LUN {lun} of target {target}"),
+            Self::Directory { path } => write!(formatter, "export {path}"),
         }
     }
 }
@@ -60,6 +66,8 @@ pub enum InitiatorName {
     Nqn(Nqn),
     /// An iSCSI name.
     Iqn(IscsiName),
+    /// Any client of NFS: these are known by their addresses alone.
+    NfsClients,
 }
 
 impl fmt::Display for InitiatorName {
@@ -67,6 +75,7 @@ impl fmt::Display for InitiatorName {
         match self {
             Self::Nqn(nqn) => nqn.fmt(formatter),
             Self::Iqn(name) => name.fmt(formatter),
+            Self::NfsClients => formatter.write_str("NFS clients"),
         }
     }
 }
@@ -77,6 +86,7 @@ impl Host {
         match name {
             InitiatorName::Nqn(nqn) => self.nqns.contains(nqn),
             InitiatorName::Iqn(name) => self.iqns.contains(name),
+            InitiatorName::NfsClients => false,
         }
     }
 }

@@ -9,6 +9,7 @@ mod change;
 mod error;
 mod export;
 mod iscsi;
+mod nfs;
 mod nvme;
 mod qos;
 mod secrets;
@@ -31,13 +32,14 @@ pub use self::iscsi::{
     ALIAS_LENGTH_MAX, Chap, ChapUsers, Credentials, IscsiChange, LUN_MAX, Lun, LunPatch, LunSpec,
     Target, TargetPatch, TargetSpec, USER_LENGTH_MAX,
 };
+pub use self::nfs::{DIRECTORY_SCHEME, ExportPatch, ExportSpec, NfsChange, NfsExport};
 pub use self::nvme::{
     ANA_GROUP, CONTROLLER_ID_MAX, ControllerIds, ListenerKind, NSID_MAX, Namespace, NamespacePatch,
     NamespaceSpec, NvmeChange, Subsystem, SubsystemPatch, SubsystemSpec, Visibility,
 };
 pub use self::qos::{Qos, QosLimit, QosLimitPatch, QosPatch};
 pub use self::secrets::{ChapSecrets, Secret, Secrets};
-use crate::name::{Advertised, HostName, IscsiName, ListenerAddress, Nqn, VolumeName};
+use crate::name::{Advertised, ExportPath, HostName, IscsiName, ListenerAddress, Nqn, VolumeName};
 
 /// Most volumes in one state.
 pub const VOLUMES_MAX: usize = 4096;
@@ -47,6 +49,8 @@ pub const HOSTS_MAX: usize = 4096;
 pub const SUBSYSTEMS_MAX: usize = 512;
 /// Most targets in one state.
 pub const TARGETS_MAX: usize = 512;
+/// Most exports in one state.
+pub const EXPORTS_MAX: usize = 1024;
 /// Most portals in one state.
 pub const PORTALS_MAX: usize = 64;
 /// Longest volume URL, in bytes.
@@ -72,11 +76,23 @@ pub struct State {
     /// The iSCSI targets by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<IscsiName, Target>,
+    /// The NFS exports by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exports: BTreeMap<ExportPath, NfsExport>,
+    /// The last number that an export was given.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub last_export: u32,
     /// The portals by address.
     pub portals: BTreeMap<ListenerAddress, Portal>,
     /// The secrets; in JSON, the generation of the file that has them.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
+}
+
+/// Tells whether a number is none.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A volume that the gateway keeps open.
@@ -144,6 +160,8 @@ pub enum Protocol {
     },
     /// iSCSI.
     Iscsi,
+    /// NFS.
+    Nfs,
 }
 
 /// Options of TCP connections. What is not given is left to the system or to the next in line.
@@ -245,6 +263,7 @@ impl State {
         for (name, target) in &self.targets {
             self.check_target(name, target)?;
         }
+        self.check_exports()?;
         self.check_secrets()?;
         self.check_identifiers()
     }
@@ -255,6 +274,7 @@ impl State {
             (Kind::Host, self.hosts.len(), HOSTS_MAX),
             (Kind::Subsystem, self.subsystems.len(), SUBSYSTEMS_MAX),
             (Kind::Target, self.targets.len(), TARGETS_MAX),
+            (Kind::Export, self.exports.len(), EXPORTS_MAX),
             (Kind::Listener, self.portals.len(), PORTALS_MAX),
         ];
         match counts.into_iter().find(|(_, count, limit)| count > limit) {

@@ -477,7 +477,7 @@ impl State {
     fn ports(&self) -> impl Iterator<Item = (&ListenerAddress, ListenerKind)> {
         let kind = |(address, portal): (_, &Portal)| match portal.protocol {
             Protocol::Nvme { kind } => Some((address, kind)),
-            Protocol::Iscsi => None,
+            Protocol::Iscsi | Protocol::Nfs => None,
         };
         self.portals.iter().filter_map(kind)
     }

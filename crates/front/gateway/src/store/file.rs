@@ -5,8 +5,8 @@
 //! that is later than its own.
 //!
 //! A later version may add to a format what is left out where there is none of it. So came to format 3, after its first version:
-//! `targets`, `secrets`, `iqns` of a host, `uuid` of a volume, `advertise` of a portal and the protocol iSCSI. There is room for `exports`
-//! beside `subsystems`, for `addresses` of a host and for more protocols. A version that finds in a sound file what it does not know
+//! `targets`, `secrets`, `iqns` of a host, `uuid` of a volume, `advertise` of a portal, the protocol iSCSI, `exports`,
+//! `last_export` and the protocol NFS. There is room for `addresses` of a host and for more protocols. A version that finds in a sound file what it does not know
 //! refuses it and names it; one that finds none of it loads it. Only what a version would misread takes another format.
 //!
 //! Beside the file lie, by suffix:

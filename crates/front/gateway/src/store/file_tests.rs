@@ -353,9 +353,9 @@ fn what_a_later_version_added_is_refused_by_name() {
     fs::write(&path, file_of(FORMAT, known)).unwrap();
     load(&path).unwrap();
     for (from, to, name) in [
-        (r#""volumes""#, r#""exports": {}, "volumes""#, "exports"),
+        (r#""volumes""#, r#""buckets": {}, "volumes""#, "buckets"),
         (r#""note""#, r#""addresses": [], "note""#, "addresses"),
-        (r#"{"nvme": {"kind": "all"}}"#, r#"{"nfs": {}}"#, "nfs"),
+        (r#"{"nvme": {"kind": "all"}}"#, r#"{"smb": {}}"#, "smb"),
         (r#""kind": "all""#, r#""kind": "all", "rdma": true"#, "rdma"),
     ] {
         let text = file_of(FORMAT, &known.replace(from, to));

@@ -266,7 +266,7 @@ fn a_portal_says_what_is_spoken_there() {
             .await
             .refused(409, "exists", "protocol");
         for (spec, piece) in [
-            (json!({"protocol": "nfs"}), "protocol"),
+            (json!({"protocol": "smb"}), "protocol"),
             (
                 json!({"protocol": "iscsi", "kind": "discovery"}),
                 "kind is for",
@@ -295,6 +295,7 @@ fn session(id: u64, target: Option<&str>) -> ConnectionReport {
         local: "192.0.2.2:3260".parse().unwrap(),
         reactor: 1,
         queue: None,
+        client: None,
         session: Some(SessionReport {
             initiator: INITIATOR.parse().unwrap(),
             alias: Some("rack-7".to_owned()),

@@ -329,6 +329,7 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         reactor: info.reactor as u32,
         queue: None,
         session: info.session.map(session_report),
+        client: None,
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,

@@ -9,6 +9,8 @@ mod identity;
 mod iscsi;
 mod limits;
 mod listen;
+mod nfs;
+mod nfs_file;
 mod nvme;
 mod reservations;
 mod volumes;
@@ -43,7 +45,7 @@ use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{ExportName, Portal, Protocol, State};
 
 /// The front ends that the engine is built with.
-const FRONT_ENDS: [FrontEndKind; 2] = [nvme::KIND, iscsi::KIND];
+const FRONT_ENDS: [FrontEndKind; 3] = [nvme::KIND, iscsi::KIND, nfs::KIND];
 /// The protocol at listeners that the service manager hands over.
 const INHERITED: Protocol = nvme::PROTOCOL;
 
@@ -450,6 +452,17 @@ impl Engine for ReactorEngine {
                 closed.map_err(front_failure)?;
             }
             Ok(())
+        })
+    }
+
+    fn look_at_directory<'a>(&'a self, path: &'a str) -> Reply<'a, String> {
+        let (system, path) = (self.system(), path.into());
+        Box::pin(async move {
+            let looked = tokio::task::spawn_blocking(|| nfs::look_at_directory(system, path));
+            let failed = |error: tokio::task::JoinError| EngineError::Failed {
+                reason: error.to_string(),
+            };
+            looked.await.map_err(failed)?
         })
     }
 

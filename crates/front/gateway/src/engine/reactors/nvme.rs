@@ -340,6 +340,7 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         reactor: info.reactor as u32,
         queue,
         session: None,
+        client: None,
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,

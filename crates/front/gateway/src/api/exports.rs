@@ -1,0 +1,119 @@
+//! `/v1/nfs`: exports.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+
+use super::input::{Body, Names};
+use super::views::ExportView;
+use super::{ApiError, Context, Refusals, Shared, added};
+use crate::engine::EngineError;
+use crate::name::ExportPath;
+use crate::state::{Change, ExportPatch, ExportSpec, NfsChange, NfsExport};
+
+/// Says why clients of an export have to wait, where they have to.
+async fn problem(context: &Context, export: &NfsExport) -> Option<String> {
+    let engine = context.control.engine();
+    match engine.look_at_directory(export.directory()).await {
+        Ok(root) if root == export.root => None,
+        Ok(_) => Some(format!(
+            "{} is another directory than the one that was exported: is its disk mounted?",
+            export.directory()
+        )),
+        Err(EngineError::OpenDirectory { reason, .. }) => Some(reason),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+async fn view(context: &Context, path: &ExportPath) -> Result<ExportView, ApiError> {
+    let state = context.control.state();
+    let export = state.export(path)?;
+    Ok(ExportView::new(
+        path,
+        export,
+        problem(context, export).await,
+    ))
+}
+
+async fn change(context: &Context, change: NfsChange) -> Result<bool, ApiError> {
+    Ok(context.control.change(Change::Nfs(change)).await?.changed)
+}
+
+/// Lists the exports.
+#[utoipa::path(get, path = "/v1/nfs/exports", tag = "nfs", operation_id = "list_exports",
+    responses((status = 200, body = Vec<ExportView>)))]
+pub(super) async fn list(State(context): Shared) -> Json<Vec<ExportView>> {
+    let state = context.control.state();
+    let mut views = Vec::new();
+    for (path, export) in &state.exports {
+        views.push(ExportView::new(
+            path,
+            export,
+            problem(&context, export).await,
+        ));
+    }
+    Json(views)
+}
+
+/// Shows an export.
+#[utoipa::path(get, path = "/v1/nfs/exports/{path}", tag = "nfs", operation_id = "show_export",
+    params(("path" = ExportPath, Path)),
+    responses((status = 200, body = ExportView), Refusals))]
+pub(super) async fn show(
+    State(context): Shared,
+    Names(path): Names<ExportPath>,
+) -> Result<Json<ExportView>, ApiError> {
+    view(&context, &path).await.map(Json)
+}
+
+/// Adds an export.
+#[utoipa::path(put, path = "/v1/nfs/exports/{path}", tag = "nfs", operation_id = "add_export",
+    params(("path" = ExportPath, Path)), request_body = ExportSpec,
+    responses((status = 201, body = ExportView), (status = 200, body = ExportView), Refusals))]
+pub(super) async fn add(
+    State(context): Shared,
+    Names(path): Names<ExportPath>,
+    Body(spec): Body<ExportSpec>,
+) -> Result<impl IntoResponse, ApiError> {
+    let control = &context.control;
+    let is_known = control.state().exports.contains_key(&path);
+    let directory = spec.source.strip_prefix(crate::state::DIRECTORY_SCHEME);
+    // What is no directory's source is refused by the state, which says why.
+    let root = match directory.filter(|_| !is_known) {
+        Some(directory) => control.engine().look_at_directory(directory).await?,
+        None => String::new(),
+    };
+    let name = path.clone();
+    let changed = change(&context, NfsChange::AddExport { path, spec, root }).await?;
+    Ok(added(changed, view(&context, &name).await?))
+}
+
+/// Changes an export.
+#[utoipa::path(patch, path = "/v1/nfs/exports/{path}", tag = "nfs", operation_id = "set_export",
+    params(("path" = ExportPath, Path)), request_body = ExportPatch,
+    responses((status = 200, body = ExportView), Refusals))]
+pub(super) async fn set(
+    State(context): Shared,
+    Names(path): Names<ExportPath>,
+    Body(patch): Body<ExportPatch>,
+) -> Result<Json<ExportView>, ApiError> {
+    let name = path.clone();
+    change(&context, NfsChange::SetExport { path, patch }).await?;
+    view(&context, &name).await.map(Json)
+}
+
+/// Removes an export. Its directory stays as it is.
+#[utoipa::path(delete, path = "/v1/nfs/exports/{path}", tag = "nfs",
+    operation_id = "remove_export",
+    params(("path" = ExportPath, Path)), responses((status = 204), Refusals))]
+pub(super) async fn remove(
+    State(context): Shared,
+    Names(path): Names<ExportPath>,
+) -> Result<StatusCode, ApiError> {
+    change(&context, NfsChange::RemoveExport { path }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests;

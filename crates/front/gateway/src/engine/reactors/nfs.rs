@@ -1,0 +1,336 @@
+//! NFS as a front end: makes its exports of the state, keeps what outlasts a restart, and makes the engine's reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_block::Volume;
+use weir_files::{Directory, FileError, FileId, FileSystem};
+use weir_front::{FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
+use weir_nfs_server::{
+    Allowed, ClientInfo, ConnectionInfo, Export, ListenerConfig, Network, Nfs, NfsConfig,
+};
+use weir_reactor::System;
+
+use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
+use super::listen::socket_report;
+use super::nfs_file::NfsFile;
+use crate::config::{Config, Environment};
+use crate::engine::{ClientReport, ConnectionReport, EngineError, RevokedReport};
+use crate::limits::Plan;
+use crate::name::ExportPath;
+use crate::state::{ExportName, InitiatorName, NfsExport, Protocol, State};
+
+/// NFS.
+pub(super) const KIND: FrontEndKind = FrontEndKind {
+    memory_needs: |config| {
+        let in_flight = config.limits.bytes_in_flight_per_connection;
+        nfs_config(config, in_flight).memory_needs()
+    },
+    start,
+};
+
+const NAMES: MetricNames = MetricNames {
+    sessions: ("weir_nfs_clients", "NFS clients that have a session."),
+    group: "export",
+    group_columns: &[],
+};
+
+/// The front end's configuration, but for the numbers of connections, which are planned. What the configuration says of NVMe's
+/// controllers holds for clients.
+fn nfs_config(config: &Config, in_flight: u32) -> NfsConfig {
+    let (limits, defaults) = (&config.limits, NfsConfig::default());
+    NfsConfig {
+        connections: Limits {
+            max_half_open_per_address: limits.half_open_per_address,
+            handshake_timeout: limits.handshake_timeout,
+            progress_timeout: limits.progress_timeout,
+            ..defaults.connections
+        },
+        clients_max: limits.controllers,
+        transfer_bytes_max: defaults.transfer_bytes_max.min(in_flight),
+        bytes_in_flight_per_connection: in_flight,
+        ..defaults
+    }
+}
+
+fn start<'a>(hubs: &'a Hubs, config: &'a Config, plan: &'a Plan) -> Starting<'a> {
+    let nfs = nfs_config(config, plan.bytes_in_flight_per_connection);
+    let nfs = NfsConfig {
+        connections: Limits {
+            max_connections: plan.connections,
+            max_half_open: plan.half_open_connections,
+            max_half_open_per_address: plan.half_open_per_address,
+            ..nfs.connections
+        },
+        ..nfs
+    };
+    let state = config.state_path(&Environment::of_this_process());
+    Box::pin(async move {
+        let system = hubs.of_first(|reactor| Arc::clone(reactor.system()));
+        let system = system.await.ok_or(FrontError::Stopped { reactor: 0 })?;
+        let file = Arc::new(NfsFile::load(&state, &*system)?);
+        let persistent = file.persistent();
+        let front: Box<dyn FrontEnd> = Box::new(NfsFront {
+            server: Nfs::on(hubs, nfs, persistent).await?,
+            file,
+            system,
+            directories: Mutex::default(),
+        });
+        Ok(front)
+    })
+}
+
+/// The server as a front end.
+struct NfsFront {
+    server: Nfs,
+    file: Arc<NfsFile>,
+    system: Arc<dyn System>,
+    /// Directories that are served, by the numbers of their exports.
+    directories: Mutex<BTreeMap<u32, (ExportPath, Arc<Directory>)>>,
+}
+
+impl NfsFront {
+    fn directories(&self) -> MutexGuard<'_, BTreeMap<u32, (ExportPath, Arc<Directory>)>> {
+        self.directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state as the server serves it. Directories that were served before stay open.
+    fn exports(&self, state: &State) -> Vec<Export> {
+        let mut directories = self.directories();
+        let now: BTreeSet<u32> = state.exports.values().map(|export| export.number).collect();
+        let mut exports = Vec::new();
+        for (path, export) in &state.exports {
+            let open = || {
+                let directory = Path::new(export.directory());
+                let root = parse_root(&export.root);
+                let opened = Directory::new(Arc::clone(&self.system), directory, root);
+                (path.clone(), Arc::new(opened))
+            };
+            let (_, files) = directories.entry(export.number).or_insert_with(open);
+            let files: Arc<dyn FileSystem> = files.clone();
+            exports.push(offered(path, export, files));
+        }
+        // What is gone keeps its name while calls on it are under way.
+        let under_way = self.server.under_way();
+        directories.retain(|number, _| now.contains(number) || under_way.contains(number));
+        exports
+    }
+}
+
+fn offered(path: &ExportPath, export: &NfsExport, files: Arc<dyn FileSystem>) -> Export {
+    let network = |range: &crate::name::AddressRange| Network {
+        address: range.address(),
+        prefix: range.prefix(),
+    };
+    Export {
+        number: export.number,
+        path: path.as_str().trim_start_matches('/').to_owned(),
+        files,
+        fsid: export.uuid.as_u64_pair(),
+        is_read_only: export.read_only,
+        allowed: match export.allow_any_host {
+            true => Allowed::Any,
+            false => Allowed::These(export.allowed_addresses.iter().map(network).collect()),
+        },
+    }
+}
+
+/// A root's name as the state has it: kind and bytes in hexadecimal digits.
+fn root_text(id: &FileId) -> String {
+    let bytes = id.bytes().iter().map(|byte| format!("{byte:02x}"));
+    format!("{:x}:{}", id.kind(), bytes.collect::<String>())
+}
+
+fn parse_root(text: &str) -> Option<FileId> {
+    let (kind, digits) = text.split_once(':')?;
+    let byte = |index| u8::from_str_radix(digits.get(index..index + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    FileId::new(i32::from_str_radix(kind, 16).ok()?, &bytes?)
+}
+
+/// Looks for the name of a directory's root. Blocks.
+pub(super) fn look_at_directory(
+    system: Arc<dyn System>,
+    path: PathBuf,
+) -> Result<String, EngineError> {
+    let directory = Directory::new(system, &path, None);
+    let fail = |reason: String, needs_right| EngineError::OpenDirectory {
+        path: path.display().to_string(),
+        reason,
+        needs_right,
+    };
+    match directory.root() {
+        Ok(root) => Ok(root_text(&root.id)),
+        Err(FileError::NotPermitted) => Err(fail(
+            "the gateway may not open files by their handles".to_owned(),
+            true,
+        )),
+        Err(FileError::NotSupported) => Err(fail(
+            "its file system gives files no handles that last".to_owned(),
+            false,
+        )),
+        Err(FileError::Absent) => Err(fail("there is no such directory".to_owned(), false)),
+        Err(error) => Err(fail(error.to_string(), false)),
+    }
+}
+
+impl FrontEnd for NfsFront {
+    fn speaks(&self, protocol: Protocol) -> bool {
+        protocol == Protocol::Nfs
+    }
+
+    fn apply<'a>(&'a self, served: &'a Served) -> Answer<'a, Result<(), FrontError>> {
+        Box::pin(async {
+            let exports = self.exports(&served.state);
+            if !exports.is_empty() {
+                let file = Arc::clone(&self.file);
+                let stored = tokio::task::spawn_blocking(move || file.store()).await;
+                if let Ok(Err(error)) = stored {
+                    // Clients that cannot reclaim after a restart are told then.
+                    tracing::error!(%error, "what NFS needs after a restart cannot be stored");
+                }
+            }
+            self.server.apply(exports).await
+        })
+    }
+
+    fn revoked(&self) -> Answer<'_, Vec<RevokedReport>> {
+        let under_way = self.server.under_way();
+        let directories = self.directories();
+        let report = |number: &u32| {
+            let (path, _) = directories.get(number)?;
+            Some(RevokedReport {
+                host: InitiatorName::NfsClients,
+                export: ExportName::Directory { path: path.clone() },
+                requests: 1,
+            })
+        };
+        let reports = under_way.iter().filter_map(report).collect();
+        Box::pin(std::future::ready(reports))
+    }
+
+    fn listen(&self, at: ListenAt<Protocol>) -> Answer<'_, Result<SocketAddr, FrontError>> {
+        Box::pin(self.server.add_listener(ListenerConfig {
+            address: at.address,
+            options: at.options,
+            inherited: at.inherited,
+        }))
+    }
+
+    fn set_options(
+        &self,
+        address: SocketAddr,
+        options: weir_reactor::SocketOptions,
+    ) -> Answer<'_, Result<(), FrontError>> {
+        Box::pin(self.server.set_listener_options(address, options))
+    }
+
+    fn stop_listening(&self, address: SocketAddr) -> Answer<'_, Result<(), FrontError>> {
+        Box::pin(self.server.remove_listener(address))
+    }
+
+    fn connections(&self) -> Answer<'_, Vec<ConnectionReport>> {
+        Box::pin(async {
+            let connections = self.server.connections().await;
+            connections.into_iter().map(connection_report).collect()
+        })
+    }
+
+    fn disconnect(&self, id: u64) -> Answer<'_, Result<(), FrontError>> {
+        Box::pin(self.server.disconnect(id))
+    }
+
+    /// Calls on files are not timed by export.
+    fn export_latencies(&self, _: Option<ExportName>) -> Answer<'_, BTreeMap<ExportName, Latency>> {
+        Box::pin(std::future::ready(BTreeMap::new()))
+    }
+
+    fn connection_latencies(&self, only: Option<u64>) -> Answer<'_, BTreeMap<u64, Latency>> {
+        Box::pin(self.server.connection_latencies(only))
+    }
+
+    /// No volume is served as a file.
+    fn volume_latencies<'a>(&'a self, volumes: &'a [Arc<dyn Volume>]) -> Answer<'a, Vec<Latency>> {
+        Box::pin(std::future::ready(vec![Latency::default(); volumes.len()]))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        let stats = self.server.stats();
+        let counts = Counts {
+            names: &NAMES,
+            stats: FrontStats {
+                connections: stats.connections,
+                half_open: stats.half_open,
+                waiting: stats.waiting,
+                reactors: stats.reactors,
+                bytes_in_flight: Vec::new(),
+            },
+            sessions: stats.clients,
+            groups: Vec::new(),
+            latencies: BTreeMap::new(),
+        };
+        Box::pin(std::future::ready(counts))
+    }
+
+    fn shutdown(&self, drain: Duration) -> Answer<'_, ()> {
+        Box::pin(self.server.shutdown(drain))
+    }
+}
+
+fn connection_report(info: ConnectionInfo) -> ConnectionReport {
+    ConnectionReport {
+        id: info.id,
+        peer: info.peer,
+        local: info.local,
+        reactor: info.reactor as u32,
+        queue: None,
+        session: None,
+        client: info.client.map(client_report),
+        in_flight: info.in_flight,
+        received_bytes: info.bytes_received,
+        sent_bytes: info.bytes_sent,
+        socket: info.socket.map(socket_report),
+    }
+}
+
+fn client_report(info: ClientInfo) -> ClientReport {
+    ClientReport {
+        name: info.name,
+        implementation: Some(info.implementation).filter(|text| !text.is_empty()),
+        sessions: info.sessions,
+        states: info.states,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_roots_come_back() {
+        for (kind, bytes) in [(1, &[0, 255, 16][..]), (0x81, &[]), (-1, &[7; 48])] {
+            let id = FileId::new(kind, bytes).unwrap();
+            let text = root_text(&id);
+            match kind {
+                // No file system has such a kind.
+                ..0 => assert_eq!(parse_root(&text), None),
+                _ => assert_eq!(parse_root(&text), Some(id)),
+            }
+        }
+        for text in [
+            "",
+            "1",
+            "1:0",
+            "x:00",
+            "1:zz",
+            &format!("1:{}", "00".repeat(49)),
+        ] {
+            assert_eq!(parse_root(text), None, "{text}");
+        }
+    }
+}
