@@ -12,6 +12,7 @@ mod initiator;
 mod iscsi;
 mod iscsi_conversation;
 mod link;
+mod nfs;
 mod readers;
 mod scsi;
 mod seeds;
@@ -24,6 +25,7 @@ pub use conversation::{conversation, seeds as conversation_seeds};
 pub use initiator::initiator;
 pub use iscsi::{iscsi_login, iscsi_pdu};
 pub use iscsi_conversation::{iscsi_conversation, seeds as iscsi_conversation_seeds};
+pub use nfs::nfs;
 pub use scsi::scsi;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
@@ -44,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_login", iscsi_login),
     ("scsi", scsi),
+    ("nfs", nfs),
     ("names", names),
     ("url", url),
     ("label", label),

@@ -38,6 +38,7 @@ pub fn seeds() -> Vec<Seed> {
     add(&mut seeds, "iscsi_pdu", crate::iscsi::pdu_seeds());
     add(&mut seeds, "iscsi_login", crate::iscsi::login_seeds());
     add(&mut seeds, "scsi", crate::scsi::seeds());
+    add(&mut seeds, "nfs", crate::nfs::seeds());
     add(&mut seeds, "names", lines(NAMES));
     add(&mut seeds, "url", lines(URLS));
     add(&mut seeds, "label", labels());
