@@ -159,6 +159,19 @@ fn confined(test: &str) {
 }
 
 #[test]
+fn the_profile_for_nfs_is_this_one_and_one_group_more() {
+    const WITH_NFS: &str = include_str!("../../../../docs/seccomp/weir-nfs.json");
+    let parse = |text| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let (own, mut other) = (parse(PROFILE), parse(WITH_NFS));
+    let groups = other["syscalls"].as_array_mut().unwrap();
+    let added = |group: &serde_json::Value| group["comment"].as_str().unwrap().contains("NFS");
+    let place = groups.iter().position(added).expect("there is one");
+    let group = groups.remove(place);
+    assert_eq!(group["names"].as_array().unwrap().len(), 5);
+    assert_eq!(other, own);
+}
+
+#[test]
 fn the_contract_holds_under_the_profile() {
     if std::env::var_os(CONFINED).is_none() {
         confined("the_contract_holds_under_the_profile");
