@@ -428,12 +428,17 @@ impl<'a> Compound<'a> {
                 self.out.fixed(&bytes);
             }
             Kept::NotKept => {
-                // SEQUENCE succeeds, and what follows fails: here SEQUENCE itself says it, as clients expect.
-                self.out.u32_at(self.body, Status::RetryUncachedRep.value());
-                self.out.truncate(results_at);
-                self.out.u32(1);
-                self.out.u32(OperationNumber::Sequence.value());
-                self.out.u32(Status::RetryUncachedRep.value());
+                // SEQUENCE succeeds, as it did, and what follows it says why there is no more (RFC 8881, section 2.10.6.1.3).
+                let mut results = 1;
+                if let Ok(number) = self.reader.u32()
+                    && self.count > 1
+                {
+                    results = 2;
+                    self.out.u32(number);
+                    self.out.u32(Status::RetryUncachedRep.value());
+                    self.out.u32_at(self.body, Status::RetryUncachedRep.value());
+                }
+                self.out.u32_at(results_at, results);
             }
         }
         self.into_reply()

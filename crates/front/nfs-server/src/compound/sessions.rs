@@ -66,10 +66,18 @@ impl Compound<'_> {
             return Err(Status::TooManyOps.into());
         }
         let now = self.now();
-        if let Begun::Again(kept) = session.begin(request, now)? {
+        let begun = session.begin(request, now)?;
+        let highest = session.highest();
+        let out = &mut self.out;
+        out.fixed(&request.session.0);
+        out.u32(request.sequence);
+        out.u32(request.slot);
+        out.u32(highest);
+        out.u32(highest);
+        out.u32(0);
+        if let Begun::Again(kept) = begun {
             return Err(Stop::Again(kept));
         }
-        let highest = session.highest();
         self.context.client.set(Some(session.client));
         self.bytes_max = self.bytes_max.min(fore.reply_bytes_max as usize);
         self.under = Some(Under {
@@ -79,13 +87,6 @@ impl Compound<'_> {
             started: now,
             is_answered: false,
         });
-        let out = &mut self.out;
-        out.fixed(&request.session.0);
-        out.u32(request.sequence);
-        out.u32(request.slot);
-        out.u32(highest);
-        out.u32(highest);
-        out.u32(0);
         Ok(())
     }
 
