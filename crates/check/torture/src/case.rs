@@ -21,7 +21,10 @@ impl Needs {
     /// The short handshake limit of a gateway that was set up for this.
     pub const SHORT_LIMITS: Self = Self(1 << 4);
 
-    const NAMES: [(Self, &str); 5] = [
+    /// The target without the witness: what is done ends commands of others, who get no answer.
+    pub const ALONE: Self = Self(1 << 5);
+
+    const NAMES: [(Self, &str); 6] = [
         (Self::WRITES, "leave to write"),
         (Self::DIGESTS, "digests"),
         (Self::SECOND_LISTENER, "a second listener"),
@@ -30,6 +33,7 @@ impl Needs {
             Self::SHORT_LIMITS,
             "a gateway with short limits under our control",
         ),
+        (Self::ALONE, "the target without the witness"),
     ];
 
     /// What either needs.

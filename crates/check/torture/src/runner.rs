@@ -150,7 +150,7 @@ impl<P: Protocol> Runner<P> {
         settings: Settings,
         gateway: Option<Box<dyn Gateway>>,
     ) -> Result<Self, Failure> {
-        let mut given = Needs::NOTHING;
+        let mut given = Needs::ALONE;
         if settings.destroy_data {
             given = given.and(Needs::WRITES);
         }
@@ -261,7 +261,7 @@ impl<P: Protocol> Runner<P> {
                 let Run::Now(run) = case.run else {
                     unreachable!("what cannot apply is skipped")
                 };
-                self.run_and_judge(run, &mut record);
+                self.run_and_judge(run, case.needs, &mut record);
             }
         }
         record.took = began.elapsed();
@@ -283,12 +283,19 @@ impl<P: Protocol> Runner<P> {
     fn run_and_judge(
         &mut self,
         run: fn(&mut Context<P>) -> Result<(), Failure>,
+        needs: Needs,
         record: &mut Record<P>,
     ) {
-        if let Some(witness) = &self.witness {
-            witness.begin();
+        // What is to be alone is watched from its end on: the witness must not notice what is left of it.
+        let is_alone = needs.contains(Needs::ALONE);
+        let watch = |witness: &Option<Witness>| witness.iter().for_each(Witness::begin);
+        if !is_alone {
+            watch(&self.witness);
         }
         let done = run(&mut self.context);
+        if is_alone {
+            watch(&self.witness);
+        }
         let seen = self.witness.as_ref().map(Witness::end);
         let answer = self.of_answer(done);
         // Of several things that are wrong the gravest is told; it may explain the others.

@@ -159,6 +159,8 @@ impl NvmeHost {
         let report = ReservationReport::parse(&data, true).expect("a report");
         let mut keys: Vec<u64> = report.controllers.iter().map(|one| one.key).collect();
         keys.sort_unstable();
+        // Each controller of the host is told, and the one before may not have ended.
+        keys.dedup();
         let holder = report.controllers.iter().find(|one| one.holds);
         Reported {
             keys,

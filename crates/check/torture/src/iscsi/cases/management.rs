@@ -13,7 +13,7 @@ cases! {
     9 abort_of_a_write [WRITES] "RFC 7143 4.2.3, 11.6.1": "ABORT TASK of a write that awaits its data, and then the data" => "Function complete, and no answer to the write, which has written nothing";
     9 abort_task_set_with_writes [WRITES] "RFC 7143 4.2.3": "ABORT TASK SET with writes that await their data" => "Function complete, and no answer to the writes";
     9 clear_task_set_with_writes [WRITES] "RFC 7143 4.2.3": "CLEAR TASK SET with writes that await their data" => "Function complete, and no answer to the writes";
-    9 unit_reset_with_writes [WRITES] "RFC 7143 4.2.3": "LOGICAL UNIT RESET with writes that await their data" => "Function complete, no answer to the writes, and a unit attention";
+    9 unit_reset_with_writes [WRITES, ALONE] "RFC 7143 4.2.3": "LOGICAL UNIT RESET with writes that await their data" => "Function complete, no answer to the writes, and a unit attention";
     9 functions_on_no_unit [] "RFC 7143 11.6.1": "ABORT TASK SET and LOGICAL UNIT RESET of a logical unit that is not there" => "LUN does not exist";
     9 reassign [] "RFC 7143 11.6.1": "TASK REASSIGN at error recovery level 0" => "Task allegiance reassignment not supported, or Task does not exist";
     9 clear_aca [] "RFC 7143 11.6.1": "CLEAR ACA" => "Task management function not supported, or complete";
