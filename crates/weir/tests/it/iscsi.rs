@@ -157,7 +157,11 @@ fn wrong_input_is_answered_with_the_way_out() {
             1,
             &["nothing to change"],
         ),
-        ("listener add * --protocol nfs", 2, &["write nvme or iscsi"]),
+        (
+            "listener add * --protocol smb",
+            2,
+            &["write nvme, iscsi or nfs"],
+        ),
         (
             "listener add * --protocol iscsi --discovery",
             1,
