@@ -67,7 +67,7 @@ pub(crate) enum Command {
     /// Volumes as logical units of a target
     #[command(subcommand)]
     Lun(LunCommand),
-    /// How it is served: directories as NFS exports, and which clients may use them
+    /// Directories as NFS exports, and the clients that may use them
     #[command(subcommand)]
     Export(ExportCommand),
     /// The hosts that may be allowed
@@ -723,9 +723,9 @@ pub(crate) enum ExportCommand {
     },
     /// Add an export
     Add {
-        /// Where clients see it, such as /exports/share
+        /// Path at which clients see it, such as /exports/share
         path: ExportPath,
-        /// What it serves: a directory by its whole path, as in dir:/srv/share
+        /// Source of its files: a directory by its whole path, as in dir:/srv/share
         source: String,
         /// Let clients only read
         #[arg(long)]

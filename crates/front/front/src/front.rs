@@ -56,6 +56,9 @@ pub enum FrontError {
         /// The address.
         address: SocketAddr,
     },
+    /// What must outlast a restart cannot be stored.
+    #[error("what must outlast a restart cannot be stored: {0}")]
+    Store(#[source] std::io::Error),
     /// There is no such connection.
     #[error("there is no connection {id}; it may have ended already")]
     NoConnection {
@@ -85,6 +88,23 @@ pub struct ConnectionState<A> {
     pub bytes_sent: u64,
     /// What the system says of the socket.
     pub socket: Option<SocketReport>,
+}
+
+impl<A> ConnectionState<A> {
+    /// The same connection, told of in another way.
+    pub fn with<B>(self, about: B) -> ConnectionState<B> {
+        ConnectionState {
+            id: self.id,
+            reactor: self.reactor,
+            peer: self.peer,
+            local: self.local,
+            about,
+            in_flight: self.in_flight,
+            bytes_received: self.bytes_received,
+            bytes_sent: self.bytes_sent,
+            socket: self.socket,
+        }
+    }
 }
 
 /// Counts since a front end started.

@@ -15,6 +15,7 @@
 pub mod api;
 pub mod config;
 pub mod control;
+mod digits;
 pub mod engine;
 pub mod inherited;
 pub mod kinds;

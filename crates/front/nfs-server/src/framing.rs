@@ -1,15 +1,11 @@
 //! Records in received bytes (RFC 5531, section 11).
 //!
-//! A short record that came whole is copied out; any other one is received into a segment of the reactor's pool, without a copy of what
-//! has not come yet.
+//! A record is received into a segment of the reactor's pool, without a copy of what has not come yet.
 
 use weir_block::Landing;
 use weir_front::Room;
 use weir_memory::{Pool, Segment, View};
 use weir_nfs::record::{Fragment, HEADER_BYTES};
-
-/// Bytes of a record that is copied at most.
-const COPIED_BYTES_MAX: usize = 2048;
 
 /// A reason for which a connection's bytes are not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -107,17 +103,6 @@ impl Framing {
                 return Ok(Next::Hungry);
             };
             let length = fragment.length as usize;
-            let is_whole = self.arriving.is_none() && fragment.is_last && input.len() >= length;
-            if is_whole && length <= COPIED_BYTES_MAX {
-                if !room.take(length as u64) {
-                    return Ok(Next::Blocked);
-                }
-                let record = View::copy_of(&input[..length]);
-                input.advance(length);
-                self.fragment = None;
-                self.count += 1;
-                return Ok(Next::Record(record, length as u64));
-            }
             if self.arriving.is_none() {
                 // How long the whole will be nobody knows before its last fragment.
                 let bytes = if fragment.is_last { length } else { self.max };

@@ -23,7 +23,7 @@ mod state;
 
 pub use config::NfsConfig;
 pub use handle::HandleKey;
-pub use nfs::{ConnectionInfo, ListenerConfig, Nfs, NfsStats, Persistent};
+pub use nfs::{Nfs, Persistent};
 pub use protocol::ClientInfo;
 pub use served::{Allowed, Export, Network};
 pub use state::Keeper;

@@ -4,7 +4,7 @@ use weir_front::{MemoryNeeds, REACTOR_BYTES_MAX, connection_bytes_max};
 use weir_memory::View;
 
 use crate::config::NfsConfig;
-use crate::session::NfsSession;
+use crate::session::{NfsSession, READING_CALL_BYTES_MAX};
 use crate::state::{SLOT_BYTES, STATE_BYTES};
 
 /// Bytes of a call that is under way, beside its record and its data, about.
@@ -23,7 +23,9 @@ impl NfsConfig {
         let slot = SLOT_BYTES + Self::KEPT_BYTES_MAX as usize;
         let client = Self::PER_CLIENT as usize * (slot + STATE_BYTES);
         MemoryNeeds {
-            connection_bytes: (connection_bytes_max::<NfsSession>() + CALLS * CALL_BYTES) as u64,
+            connection_bytes: (connection_bytes_max::<NfsSession>()
+                + READING_CALL_BYTES_MAX
+                + CALLS * CALL_BYTES) as u64,
             session_bytes: client as u64,
             reactor_bytes: REACTOR_BYTES_MAX as u64,
             list_share: DATA_BYTES_MIN / (VIEWS * size_of::<View>()) as u64,

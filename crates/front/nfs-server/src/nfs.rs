@@ -6,64 +6,15 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use weir_front::{ConnectionCounts, Front, FrontError, Hubs, Latency, ListenAt};
-use weir_reactor::{Listener, SocketOptions, SocketReport};
+use weir_front::{ConnectionState, Front, FrontError, FrontStats, Hubs, Latency, ListenAt};
+use weir_reactor::SocketOptions;
 
 use crate::config::NfsConfig;
 use crate::handle::HandleKey;
-use crate::protocol::{ClientInfo, ListenerPort, NfsShared};
+use crate::protocol::{About, ClientInfo, NfsShared};
 use crate::served::{Export, Snapshot};
 use crate::session::NfsSession;
 use crate::state::{Keeper, State};
-
-/// Address to listen at, with its options.
-#[derive(Debug)]
-pub struct ListenerConfig {
-    /// The address; port 0 takes one that is free.
-    pub address: SocketAddr,
-    /// Options of its connections.
-    pub options: SocketOptions,
-    /// A socket that listens already, handed down by a service manager.
-    pub inherited: Option<Listener>,
-}
-
-/// A connection as it is now.
-#[derive(Debug, Clone)]
-pub struct ConnectionInfo {
-    /// Its number, unique while the front end lives.
-    pub id: u64,
-    /// Index of its reactor.
-    pub reactor: usize,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// The address that the client reached.
-    pub local: SocketAddr,
-    /// Its client; none before it used a session.
-    pub client: Option<ClientInfo>,
-    /// Calls under way.
-    pub in_flight: u32,
-    /// Bytes received so far.
-    pub bytes_received: u64,
-    /// Bytes sent so far.
-    pub bytes_sent: u64,
-    /// The system's report of the socket.
-    pub socket: Option<SocketReport>,
-}
-
-/// Counts since the front end started.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NfsStats {
-    /// Connections now.
-    pub connections: u32,
-    /// Of these, without a call so far.
-    pub half_open: u32,
-    /// Of these, accepted and not served yet: there are too many half-open ones.
-    pub waiting: u32,
-    /// Clients now.
-    pub clients: u32,
-    /// By reactor.
-    pub reactors: Vec<ConnectionCounts>,
-}
 
 /// Properties of a server that outlive it.
 pub struct Persistent {
@@ -197,13 +148,7 @@ impl Nfs {
     ///
     /// # Errors
     /// [`FrontError::Listen`] or [`FrontError::Stopped`].
-    pub async fn add_listener(&self, config: ListenerConfig) -> Result<SocketAddr, FrontError> {
-        let at = ListenAt {
-            address: config.address,
-            options: config.options,
-            port: ListenerPort,
-            inherited: config.inherited,
-        };
+    pub async fn add_listener(&self, at: ListenAt<()>) -> Result<SocketAddr, FrontError> {
         self.front.add_listener(at).await
     }
 
@@ -248,26 +193,16 @@ impl Nfs {
         clients.map(info).collect()
     }
 
-    /// Every connection. A reactor that has stopped has none.
-    pub async fn connections(&self) -> Vec<ConnectionInfo> {
-        let clients: BTreeMap<u64, ClientInfo> = self
-            .clients()
-            .into_iter()
-            .map(|client| (client.id, client))
-            .collect();
+    /// Every connection, with its client; none before it used a session. A reactor that has stopped has none.
+    pub async fn connections(&self) -> Vec<ConnectionState<Option<ClientInfo>>> {
+        let clients = self.clients().into_iter();
+        let clients: BTreeMap<u64, ClientInfo> = clients.map(|one| (one.id, one)).collect();
         let connections = self.front.connections().await.into_iter();
-        let info = |state: weir_front::ConnectionState<crate::protocol::About>| ConnectionInfo {
-            id: state.id,
-            reactor: state.reactor,
-            peer: state.peer,
-            local: state.local,
-            client: state.about.client.and_then(|id| clients.get(&id).cloned()),
-            in_flight: state.in_flight,
-            bytes_received: state.bytes_received,
-            bytes_sent: state.bytes_sent,
-            socket: state.socket,
+        let with_client = |state: ConnectionState<About>| {
+            let client = state.about.client.and_then(|id| clients.get(&id).cloned());
+            state.with(client)
         };
-        connections.map(info).collect()
+        connections.map(with_client).collect()
     }
 
     /// Times of connections' commands, by number: of one connection, or of all.
@@ -285,15 +220,8 @@ impl Nfs {
 
     /// Counts since the front end started.
     #[must_use]
-    pub fn stats(&self) -> NfsStats {
-        let stats = self.front.stats();
-        NfsStats {
-            connections: stats.connections,
-            half_open: stats.half_open,
-            waiting: stats.waiting,
-            clients: self.own().state.clients().len() as u32,
-            reactors: stats.reactors,
-        }
+    pub fn stats(&self) -> FrontStats {
+        self.front.stats()
     }
 
     /// Stops listening, lets calls end for up to `drain`, and then ends every connection. Afterwards the front end is of no more use.

@@ -50,10 +50,6 @@ pub(crate) struct About {
     pub(crate) client: Option<u64>,
 }
 
-/// Properties of a listener for its connections: none.
-#[derive(Clone)]
-pub(crate) struct ListenerPort;
-
 /// A connection has replies that wait.
 pub(crate) struct Replied;
 
@@ -93,7 +89,7 @@ impl Protocol for NfsProtocol {
     type Snapshot = Snapshot;
     type Shared = NfsShared;
     type Local = ();
-    type Port = ListenerPort;
+    type Port = ();
     type About = About;
 
     fn exports(_: &Snapshot) -> impl Iterator<Item = (&u32, &[VolumeFile])> {

@@ -9,7 +9,7 @@ use weir_memory::{Gather, Segment, View};
 use weir_nfs::record::Fragment;
 use weir_reactor::Amount;
 
-use crate::compound::{self, Context, Seen};
+use crate::compound::{self, Context, Here};
 use crate::framing::{Framing, Next};
 use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
 
@@ -19,9 +19,16 @@ const CALLS_MAX: u32 = 1024;
 /// Time after which a connection looks again whether opens that it knows have ended.
 const LOOK_AT_OPENS: Duration = Duration::from_secs(5);
 
+/// Bytes of a call at most that also reads: while such a one waits for buffers it must hold none itself, and is copied out.
+pub(crate) const READING_CALL_BYTES_MAX: usize = 4096;
+
 /// A call that has come, and waits for buffers.
 struct Waiting {
     record: View,
+    /// It is no buffer of the pool any more.
+    is_copied: bool,
+    /// Lengths of the buffers that it waits for.
+    lengths: Vec<u32>,
     taken: u64,
 }
 
@@ -71,20 +78,19 @@ impl NfsSession {
     }
 
     /// Begins a call, once it has the buffers that it needs.
-    fn begin(&mut self, record: View, taken: u64) -> Result<(), Waiting> {
-        let max = self.line.shard.shared.own.config.transfer_bytes_max;
-        let lengths = compound::lengths_to_read(&record, max);
-        let bytes: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+    fn begin(&mut self, waiting: Waiting) -> Result<(), Waiting> {
+        let bytes = waiting.lengths.iter().map(|&length| u64::from(length));
+        let bytes: u64 = bytes.sum();
         let mut segments = Vec::new();
         if bytes > 0 {
             let pool = self.line.shard.hub.reactor.pool();
             if !self.room.may_take_buffers() || !self.room.take(bytes) {
-                return Err(Waiting { record, taken });
+                return Err(waiting);
             }
-            for length in lengths {
+            for &length in &waiting.lengths {
                 let Some(place) = self.room.place(Landing::Anywhere, length as usize, pool) else {
                     self.room.give_back(bytes);
-                    return Err(Waiting { record, taken });
+                    return Err(waiting);
                 };
                 segments.extend(place);
             }
@@ -92,7 +98,7 @@ impl NfsSession {
         }
         self.calls += 1;
         let context = Rc::clone(&self.context);
-        let call = compound::serve(context, record, segments, taken + bytes);
+        let call = compound::serve(context, waiting.record, segments, waiting.taken + bytes);
         self.line.shard.hub.reactor.spawn_isolated(call).detach();
         Ok(())
     }
@@ -142,7 +148,7 @@ impl Session for NfsSession {
     }
 
     fn renew(&mut self) -> Result<(), &'static str> {
-        *self.context.snapshot.borrow_mut() = Rc::new(Seen(self.line.shard.snapshot()));
+        *self.context.snapshot.borrow_mut() = Here::new(self.line.shard.snapshot());
         Ok(())
     }
 
@@ -153,9 +159,13 @@ impl Session for NfsSession {
     fn receive(&mut self, input: &mut View, _: &mut Gather) -> Result<Progress, End> {
         self.is_short = false;
         loop {
-            if let Some(Waiting { record, taken }) = self.waiting.take()
-                && let Err(waiting) = self.begin(record, taken)
+            if let Some(waiting) = self.waiting.take()
+                && let Err(mut waiting) = self.begin(waiting)
             {
+                if !waiting.is_copied {
+                    waiting.record = View::copy_of(&waiting.record);
+                    waiting.is_copied = true;
+                }
                 self.waiting = Some(waiting);
                 self.is_short = true;
                 return Ok(Progress::Blocked);
@@ -179,12 +189,23 @@ impl Session for NfsSession {
                     return Ok(Progress::Blocked);
                 }
                 Next::Record(record, taken) => {
-                    compound::check(&record).map_err(|error| End::Broken(Box::new(error)))?;
+                    let max = self.line.shard.shared.own.config.transfer_bytes_max;
+                    let lengths = compound::lengths_to_read(&record, max);
+                    let mut lengths = lengths.map_err(|error| End::Broken(Box::new(error)))?;
+                    if record.len() > READING_CALL_BYTES_MAX {
+                        // No client writes and reads in one call. To one that does, reading fails.
+                        lengths.clear();
+                    }
                     if self.is_new {
                         self.is_new = false;
                         self.line.established();
                     }
-                    self.waiting = Some(Waiting { record, taken });
+                    self.waiting = Some(Waiting {
+                        record,
+                        is_copied: false,
+                        lengths,
+                        taken,
+                    });
                 }
             }
         }

@@ -431,7 +431,7 @@ pub struct ListenerView {
     /// What is spoken there.
     #[serde(default)]
     pub protocol: ProtocolName,
-    /// What NVMe hosts may connect to there; missing where another protocol is spoken.
+    /// Kind of what NVMe hosts may connect to there; missing where another protocol is spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ListenerKind>,
     /// Where iSCSI hosts are told to connect, where that is not the listener's own address.

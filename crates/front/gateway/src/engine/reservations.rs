@@ -6,6 +6,7 @@ use weir_front::Kept;
 use weir_nvme::feature::HostIdentifier;
 use weir_reservation::{Nexus, Registrant, ReservationType, StoredTable, Table};
 
+use crate::digits::digits;
 use crate::name::VolumeName;
 
 /// Reservations of a volume that are to be stored before a host is answered.
@@ -96,8 +97,4 @@ impl From<&Nexus> for NexusReport {
             target: nexus.target.to_string(),
         }
     }
-}
-
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -8,7 +8,6 @@ use weir_nfs::{FileHandle, Status, Writer};
 use super::{Compound, Done};
 use crate::handle::{FileKey, Target};
 use crate::served::{Export, Place};
-use crate::state::StateKind;
 
 /// The attributes that are served.
 pub(super) const SUPPORTED: Bitmap = Bitmap::of(&[
@@ -260,7 +259,7 @@ impl Compound<'_> {
         let export = self.export(&key)?;
         let with_space = !wanted.and(&OF_SPACE).is_empty();
         let (attributes, is_root, space) = self
-            .on(&export, move |files| {
+            .on(export, move |files| {
                 let attributes = files.attributes(&key.id)?;
                 let is_root = attributes.kind == Kind::Directory && files.root()?.id == key.id;
                 let space = match with_space {
@@ -270,7 +269,7 @@ impl Compound<'_> {
                 Ok((attributes, is_root, space))
             })
             .await?;
-        let mut facts = self.facts(&export, &key, attributes, is_root);
+        let mut facts = self.facts(export, &key, attributes, is_root);
         facts.space = space;
         Ok(facts)
     }
@@ -378,13 +377,10 @@ impl Compound<'_> {
         if changes.size.is_some() {
             let stateid = self.meant(stateid)?;
             let state = &self.shared().state;
-            let kind = state.for_io(self.client(), &stateid, &key, share::WRITE)?;
-            if let StateKind::Open(open) = kind {
-                debug_assert!(open.allows(share::WRITE));
-            }
+            state.for_io(self.client(), &stateid, &key, share::WRITE)?;
         }
         if !bitmap.is_empty() {
-            self.on(&export, move |files| files.set(&key.id, &changes))
+            self.on(export, move |files| files.set(&key.id, &changes))
                 .await?;
         }
         self.out.truncate(start);
@@ -426,7 +422,7 @@ impl Compound<'_> {
             Target::File(key) => {
                 let export = self.export(&key)?;
                 let (may, kind) = self
-                    .on(&export, move |files| {
+                    .on(export, move |files| {
                         let kind = files.attributes(&key.id)?.kind;
                         Ok((files.access(&key.id)?, kind))
                     })

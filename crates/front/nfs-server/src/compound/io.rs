@@ -13,7 +13,6 @@ use weir_reactor::LocalFile;
 
 use super::{Compound, Done, Known, OPENS_KNOWN_MAX, status_of};
 use crate::handle::FileKey;
-use crate::state::StateKind;
 
 /// Bytes of a reply to READ beside the data: its end, its length, the next results.
 const READ_BYTES: usize = 64;
@@ -43,12 +42,12 @@ impl Compound<'_> {
         }
         let state = &self.shared().state;
         let open = match state.for_io(self.client(), &stateid, key, access)? {
-            StateKind::Open(open) => open,
-            StateKind::Nobody => {
+            Some(open) => open,
+            None => {
                 let (export, id) = (self.export(key)?, key.id);
                 let writes = access == share::WRITE;
                 let file = self
-                    .on(&export, move |files| files.open(&id, writes))
+                    .on(export, move |files| files.open(&id, writes))
                     .await?;
                 return Ok(LocalFile::new(file));
             }
@@ -68,14 +67,6 @@ impl Compound<'_> {
             opens.insert(stateid.other, known);
         }
         Ok(file)
-    }
-
-    /// The current file, where it can be read and written.
-    fn regular(&self) -> Result<FileKey, Status> {
-        self.file().map_err(|status| match status {
-            Status::Rofs => Status::Isdir,
-            status => status,
-        })
     }
 
     pub(super) async fn read(&mut self, stateid: &StateId, offset: u64, count: u32) -> Done {
@@ -191,7 +182,7 @@ impl Compound<'_> {
             Some(open) => open.file(),
             None => {
                 let writes = !export.is_read_only;
-                self.on(&export, move |files| files.open(&key.id, writes))
+                self.on(export, move |files| files.open(&key.id, writes))
                     .await?
             }
         };

@@ -33,6 +33,8 @@ use attributes::SUPPORTED;
 const VERSION: u32 = 4;
 const PROCEDURE_NULL: u32 = 0;
 const PROCEDURE_COMPOUND: u32 = 1;
+/// Bytes of a call's header before its credential.
+const CALL_BYTES_MIN: usize = 24;
 /// Bytes of a COMPOUND's tag at most.
 const TAG_BYTES_MAX: u32 = 1024;
 /// Bytes that the result of an operation that changes something may take at most: a lock that is denied names its owner.
@@ -100,13 +102,19 @@ impl Outbox {
     }
 }
 
-/// A snapshot as calls hold it: they count references to it without touching what reactors share.
-pub(crate) struct Seen(pub(crate) Arc<Snapshot>);
+/// A thing that reactors share, as the calls of one reactor hold it: they count references to it without touching what is shared.
+pub(crate) struct Here<T>(Arc<T>);
 
-impl std::ops::Deref for Seen {
-    type Target = Snapshot;
+impl<T> Here<T> {
+    pub(crate) fn new(shared: Arc<T>) -> Rc<Self> {
+        Rc::new(Here(shared))
+    }
+}
 
-    fn deref(&self) -> &Snapshot {
+impl<T> std::ops::Deref for Here<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
         &self.0
     }
 }
@@ -115,11 +123,11 @@ impl std::ops::Deref for Seen {
 pub(crate) struct Context {
     pub(crate) shard: Rc<Shard<NfsProtocol>>,
     pub(crate) peer: IpAddr,
-    pub(crate) snapshot: RefCell<Rc<Seen>>,
+    pub(crate) snapshot: RefCell<Rc<Here<Snapshot>>>,
     pub(crate) outbox: Outbox,
     /// The client whose session was used last.
     pub(crate) client: Cell<Option<u64>>,
-    sessions: RefCell<HashMap<SessionId, Arc<Session>>>,
+    sessions: RefCell<HashMap<SessionId, Rc<Here<Session>>>>,
     opens: RefCell<HashMap<[u8; 12], Known>>,
 }
 
@@ -136,7 +144,7 @@ impl Context {
         peer: IpAddr,
         handle: Handle<Replied>,
     ) -> Rc<Self> {
-        let snapshot = RefCell::new(Rc::new(Seen(shard.snapshot())));
+        let snapshot = RefCell::new(Here::new(shard.snapshot()));
         Rc::new(Context {
             shard,
             peer,
@@ -168,47 +176,40 @@ impl Context {
     }
 
     /// The session of an identifier. Those that the connection has used it knows without asking.
-    fn session(&self, id: &SessionId) -> Result<Arc<Session>, Status> {
+    fn session(&self, id: &SessionId) -> Result<Rc<Here<Session>>, Status> {
         if let Some(session) = self.sessions.borrow().get(id)
             && !session.is_ended()
         {
-            return Ok(Arc::clone(session));
+            return Ok(Rc::clone(session));
         }
         let mut known = self.sessions.borrow_mut();
         known.retain(|_, session| !session.is_ended());
         let session = self.shared().state.session(id).ok_or(Status::Badsession)?;
+        let session = Here::new(session);
         if known.len() < SESSIONS_KNOWN_MAX {
-            known.insert(*id, Arc::clone(&session));
+            known.insert(*id, Rc::clone(&session));
         }
         Ok(session)
     }
 }
 
 /// The lengths of the buffers that a record's calls to READ need, at most `max` each.
-pub(crate) fn lengths_to_read(record: &[u8], max: u32) -> Vec<u32> {
+///
+/// # Errors
+/// It is no call that could be answered: the connection ends.
+pub(crate) fn lengths_to_read(record: &[u8], max: u32) -> Result<Vec<u32>, CallError> {
     let mut lengths = Vec::new();
     let mut reader = Reader::new(record);
-    let Ok(call) = Call::parse(&mut reader) else {
-        return lengths;
+    let call = match Call::parse(&mut reader) {
+        // Its credential may be longer than the whole: that is answered.
+        Err(CallError::Header(_)) if record.len() >= CALL_BYTES_MIN => return Ok(lengths),
+        parsed => parsed?,
     };
     if (call.program, call.version, call.procedure) != (NFS_PROGRAM, VERSION, PROCEDURE_COMPOUND) {
-        return lengths;
+        return Ok(lengths);
     }
-    let mut look = || -> Result<(), XdrError> {
-        reader.opaque(TAG_BYTES_MAX)?;
-        reader.u32()?;
-        for _ in 0..reader.count(crate::NfsConfig::OPERATIONS_MAX)? {
-            let number = OperationNumber::from_value(reader.u32()?);
-            match Operation::parse(number, &mut reader, &SUPPORTED)? {
-                Operation::Read { count, .. } => lengths.push(count.clamp(1, max)),
-                Operation::NotServed(_) => break,
-                _ => {}
-            }
-        }
-        Ok(())
-    };
     // What is not whole is answered when its turn comes.
-    let _ = look();
+    let _ = find_reads(&mut reader, |count| lengths.push(count.clamp(1, max)));
     // All that a reply may have, and no more.
     let mut left = max;
     lengths.retain_mut(|length| {
@@ -216,7 +217,22 @@ pub(crate) fn lengths_to_read(record: &[u8], max: u32) -> Vec<u32> {
         left -= *length;
         *length > 0
     });
-    lengths
+    Ok(lengths)
+}
+
+/// Tells of each READ of a COMPOUND how many bytes it asks for.
+fn find_reads(reader: &mut Reader<'_>, mut found: impl FnMut(u32)) -> Result<(), XdrError> {
+    reader.opaque(TAG_BYTES_MAX)?;
+    reader.u32()?;
+    for _ in 0..reader.count(crate::NfsConfig::OPERATIONS_MAX)? {
+        let number = OperationNumber::from_value(reader.u32()?);
+        match Operation::parse(number, reader, &SUPPORTED)? {
+            Operation::Read { count, .. } => found(count),
+            Operation::NotServed(_) => break,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// A call whose reply is awaited. Where it is dropped without one its connection ends.
@@ -247,15 +263,6 @@ pub(crate) async fn serve(context: Rc<Context>, record: View, segments: Vec<Segm
     reply.taken = taken;
     awaited.is_answered = true;
     awaited.context.outbox.push(reply);
-}
-
-/// A call that is not answered: the connection ends.
-pub(crate) fn check(record: &[u8]) -> Result<(), CallError> {
-    match Call::parse(&mut Reader::new(record)) {
-        // Its credential may be longer than the whole: that is answered.
-        Err(CallError::Header(_)) if record.len() >= 24 => Ok(()),
-        checked => checked.map(drop),
-    }
 }
 
 fn head(xid: u32, head: Head) -> Reply {
@@ -325,7 +332,7 @@ async fn call(context: &Rc<Context>, record: &View, segments: Vec<Segment>) -> R
 
 /// The request of a session that a COMPOUND is. Where it is dropped before it was answered its slot is free again.
 struct Under {
-    session: Arc<Session>,
+    session: Rc<Here<Session>>,
     slot: u32,
     is_kept: bool,
     started: Instant,
@@ -366,7 +373,7 @@ type Done = Result<(), Stop>;
 /// A COMPOUND that is being done.
 struct Compound<'a> {
     context: Rc<Context>,
-    snapshot: Rc<Seen>,
+    snapshot: Rc<Here<Snapshot>>,
     record: &'a View,
     reader: Reader<'a>,
     principal: Principal,
@@ -425,7 +432,7 @@ impl<'a> Compound<'a> {
         match kept {
             Kept::Reply(bytes) => {
                 self.out.truncate(self.body);
-                self.out.fixed(&bytes);
+                self.out.raw(&bytes);
             }
             Kept::NotKept => {
                 // SEQUENCE succeeds, as it did, and what follows it says why there is no more (RFC 8881, section 2.10.6.1.3).
@@ -525,7 +532,7 @@ impl<'a> Compound<'a> {
         self.check_place(&operation, index)?;
         self.check_room(&operation)?;
         match operation {
-            Operation::Sequence(request) => self.sequence(&request, index),
+            Operation::Sequence(request) => self.sequence(&request),
             Operation::ExchangeId(request) => self.exchange_id(&request),
             Operation::CreateSession(request) => self.create_session(&request),
             Operation::DestroySession { session } => self.destroy_session(&session, index),
@@ -671,17 +678,25 @@ impl<'a> Compound<'a> {
         }
     }
 
+    /// The current file, where it is to be read, written, opened or locked.
+    fn regular(&self) -> Result<FileKey, Status> {
+        match self.current()? {
+            Target::File(key) => Ok(key),
+            Target::Place(_) => Err(Status::Isdir),
+        }
+    }
+
     /// The export that a file is of.
-    fn export(&self, key: &FileKey) -> Result<Export, Status> {
+    fn export(&self, key: &FileKey) -> Result<&Export, Status> {
         let export = self.snapshot.export(key.export).ok_or(Status::Stale)?;
         match export.allowed.has(self.context.peer) {
-            true => Ok(export.clone()),
+            true => Ok(export),
             false => Err(Status::Access),
         }
     }
 
     /// The same, where something is to be changed.
-    fn export_to_change(&self, key: &FileKey) -> Result<Export, Status> {
+    fn export_to_change(&self, key: &FileKey) -> Result<&Export, Status> {
         let export = self.export(key)?;
         match export.is_read_only {
             true => Err(Status::Rofs),

@@ -135,8 +135,8 @@ impl Compound<'_> {
 
     /// The root of an export.
     async fn root_of(&self, number: u32) -> Result<Target, Status> {
-        let export = self.snapshot.export(number).ok_or(Status::Stale)?.clone();
-        let root = self.on(&export, |files| files.root()).await?;
+        let export = self.snapshot.export(number).ok_or(Status::Stale)?;
+        let root = self.on(export, |files| files.root()).await?;
         Ok(Target::File(FileKey {
             export: number,
             id: root.id,
@@ -160,7 +160,7 @@ impl Compound<'_> {
             }
             Target::File(key) => {
                 let (export, name) = (self.export(&key)?, name.to_vec());
-                let found = self.on(&export, move |files| match files.lookup(&key.id, &name) {
+                let found = self.on(export, move |files| match files.lookup(&key.id, &name) {
                     // A symbolic link is told from other files that are no directories.
                     Err(FileError::NotDirectory | FileError::IsLink) => {
                         match files.attributes(&key.id)?.kind {
@@ -193,7 +193,7 @@ impl Compound<'_> {
             },
             Target::File(key) => {
                 let export = self.export(&key)?;
-                let parent = self.on(&export, move |files| {
+                let parent = self.on(export, move |files| {
                     if files.root()?.id == key.id {
                         return Ok(None);
                     }
@@ -243,11 +243,9 @@ impl Compound<'_> {
     pub(super) async fn read_link(&mut self) -> Done {
         let key = self.file().map_err(|_| Status::Inval)?;
         let export = self.export(&key)?;
-        let link = self.on(&export, move |files| {
-            match files.attributes(&key.id)?.kind {
-                Kind::Link => files.read_link(&key.id),
-                _ => Err(FileError::Invalid),
-            }
+        let link = self.on(export, move |files| match files.attributes(&key.id)?.kind {
+            Kind::Link => files.read_link(&key.id),
+            _ => Err(FileError::Invalid),
         });
         let link = link.await.map_err(|status| match status {
             Status::Inval => Status::WrongType,
@@ -273,9 +271,8 @@ impl Compound<'_> {
         match self.current()? {
             Target::Place(_) => {
                 let place = self.place()?;
-                let place = self.snapshot.place(place).ok_or(Status::Stale)?.clone();
-                self.list_place(&place, request, bytes_max, &mut out)
-                    .await?;
+                let place = self.snapshot.place(place).ok_or(Status::Stale)?;
+                self.list_place(place, request, bytes_max, &mut out).await?;
             }
             Target::File(key) => self.list_file(&key, request, bytes_max, &mut out).await?,
         }
@@ -291,7 +288,7 @@ impl Compound<'_> {
         out: &mut Writer,
     ) -> Result<(), Status> {
         let export = self.export(key)?;
-        let with_files = needs_files(&request.wanted);
+        let with_files = !request.wanted.is_empty();
         let per_entry = ENTRY_BYTES
             + if with_files {
                 ENTRY_ATTRIBUTES_BYTES
@@ -312,7 +309,7 @@ impl Compound<'_> {
                 _ => Err(FileError::NotDirectory),
             }
         };
-        let listing = self.on(&export, list).await?;
+        let listing = self.on(export, list).await?;
         let mut is_end = listing.is_end;
         for (index, entry) in listing.entries.iter().enumerate() {
             let start = out.len();
@@ -320,13 +317,13 @@ impl Compound<'_> {
             out.u64(entry.cookie);
             out.opaque(&entry.name);
             match &entry.found {
-                None => self.write_without_file(out),
+                None => write_no_attributes(out),
                 Some(found) => {
                     let key = FileKey {
                         id: found.id,
                         ..*key
                     };
-                    let facts = self.facts(&export, &key, found.attributes, false);
+                    let facts = self.facts(export, &key, found.attributes, false);
                     self.write_attributes(&request.wanted, &facts, out);
                 }
             }
@@ -345,12 +342,6 @@ impl Compound<'_> {
         out.bool(false);
         out.bool(is_end);
         Ok(())
-    }
-
-    /// Writes that no attributes are there.
-    fn write_without_file(&self, out: &mut Writer) {
-        Bitmap::default().write(out);
-        out.u32(0);
     }
 
     async fn list_place(
@@ -378,8 +369,8 @@ impl Compound<'_> {
                     self.write_attributes(&request.wanted, &facts, out);
                 }
                 Leads::Export(number) => {
-                    let export = self.snapshot.export(*number).ok_or(Status::Stale)?.clone();
-                    self.write_root(&export, request, out).await;
+                    let export = self.snapshot.export(*number).ok_or(Status::Stale)?;
+                    self.write_root(export, request, out).await;
                 }
             }
             if !fits(out, bytes_max) {
@@ -413,7 +404,7 @@ impl Compound<'_> {
                 out.u32(4);
                 out.u32(status.value());
             }
-            Err(_) => self.write_without_file(out),
+            Err(_) => write_no_attributes(out),
         }
     }
 
@@ -436,7 +427,7 @@ impl Compound<'_> {
             return Err(Status::Inval.into());
         }
         let (kind, link, name) = (request.kind, request.link.to_vec(), request.name.to_vec());
-        let made = self.on(&export, move |files| {
+        let made = self.on(export, move |files| {
             let special = match kind {
                 file_type::DIRECTORY => Special::Directory,
                 file_type::LINK => Special::Link(&link),
@@ -458,7 +449,7 @@ impl Compound<'_> {
     }
 
     /// The saved file and the current directory, both of one export that may be changed.
-    fn two_files(&self) -> Result<(FileKey, FileKey, Export), Status> {
+    fn two_files(&self) -> Result<(FileKey, FileKey, &Export), Status> {
         let current = self.file()?;
         let saved = match self.saved.ok_or(Status::Nofilehandle)? {
             Target::File(key) => key,
@@ -475,7 +466,7 @@ impl Compound<'_> {
         let (file, directory, export) = self.two_files()?;
         check_name(name)?;
         let name = name.to_vec();
-        let linked = self.on(&export, move |files| {
+        let linked = self.on(export, move |files| {
             if files.attributes(&file.id)?.kind == Kind::Directory {
                 return Err(FileError::IsDirectory);
             }
@@ -492,7 +483,7 @@ impl Compound<'_> {
         let export = self.export_to_change(&directory)?;
         check_name(name)?;
         let name = name.to_vec();
-        let removed = self.on(&export, move |files| {
+        let removed = self.on(export, move |files| {
             changing(files, &directory, || files.remove(&directory.id, &name))
         });
         removed.await?.1.write(&mut self.out);
@@ -504,7 +495,7 @@ impl Compound<'_> {
         check_name(from)?;
         check_name(to)?;
         let (from, to) = (from.to_vec(), to.to_vec());
-        let renamed = self.on(&export, move |files| {
+        let renamed = self.on(export, move |files| {
             changing(files, &source, || {
                 let renamed = changing(files, &target, || {
                     files.rename((&source.id, &from), (&target.id, &to))
@@ -519,9 +510,10 @@ impl Compound<'_> {
     }
 }
 
-/// Tells whether entries are to be looked up: what is asked of them is more than their names.
-fn needs_files(wanted: &Bitmap) -> bool {
-    !wanted.is_empty()
+/// Writes that no attributes are there.
+fn write_no_attributes(out: &mut Writer) {
+    Bitmap::default().write(out);
+    out.u32(0);
 }
 
 /// Tells whether entries so far, and what ends them, fit.

@@ -79,11 +79,11 @@ impl Compound<'_> {
         let (is_writable, file) = match reached.made {
             Some(file) => (true, file),
             None => {
-                let opened = self.on(&export, move |files| files.open(&key.id, writes));
+                let opened = self.on(export, move |files| files.open(&key.id, writes));
                 (writes, opened.await?)
             }
         };
-        let opened = state.open(
+        let stateid = state.open(
             OpenRequest {
                 client,
                 owner: request.owner,
@@ -102,14 +102,14 @@ impl Compound<'_> {
                 size: Some(size),
                 ..weir_files::Changes::default()
             };
-            self.on(&export, move |files| files.set(&key.id, &changes))
+            self.on(export, move |files| files.set(&key.id, &changes))
                 .await?;
             set.add(weir_nfs::attribute::number::SIZE);
         }
         self.set_current(Target::File(key));
-        self.stateid = Some(opened.stateid);
+        self.stateid = Some(stateid);
         let out = &mut self.out;
-        opened.stateid.write(out);
+        stateid.write(out);
         reached.info.write(out);
         out.u32(LOCKS_AS_POSIX);
         set.write(out);
@@ -142,7 +142,7 @@ impl Compound<'_> {
         let name = name.to_vec();
         let Some(create) = create else {
             let export = self.export(&directory)?;
-            let looked_up = self.on(&export, move |files| {
+            let looked_up = self.on(export, move |files| {
                 changing(files, &directory, || files.lookup(&directory.id, &name))
             });
             let (found, info) = looked_up.await?;
@@ -164,7 +164,7 @@ impl Compound<'_> {
         if matches!(creation, Creation::Exclusive(_)) && !is_exclusive(&bitmap) {
             return Err(Status::Inval);
         }
-        let made = self.on(&export, move |files| {
+        let made = self.on(export, move |files| {
             // What is there keeps its length until the open is known to be allowed.
             let existing = match creation {
                 Creation::Unchecked => files.lookup(&directory.id, &name),
@@ -192,12 +192,9 @@ impl Compound<'_> {
 
     /// Finds the current file.
     async fn reach_current(&self) -> Result<Reached, Status> {
-        let key = self.file().map_err(|status| match status {
-            Status::Rofs => Status::Isdir,
-            status => status,
-        })?;
+        let key = self.regular()?;
         let export = self.export(&key)?;
-        let attributes = self.on(&export, move |files| files.attributes(&key.id));
+        let attributes = self.on(export, move |files| files.attributes(&key.id));
         let attributes = attributes.await?;
         Ok(Reached {
             found: Found {
@@ -235,13 +232,6 @@ impl Compound<'_> {
         Ok(())
     }
 
-    fn lock_target(&self) -> Result<FileKey, Status> {
-        self.file().map_err(|status| match status {
-            Status::Rofs => Status::Isdir,
-            status => status,
-        })
-    }
-
     fn write_conflict(&mut self, conflict: &Conflict) {
         let out = &mut self.out;
         out.u64(conflict.offset);
@@ -252,7 +242,7 @@ impl Compound<'_> {
     }
 
     pub(super) fn lock(&mut self, request: &Lock<'_>) -> Done {
-        let key = self.lock_target()?;
+        let key = self.regular()?;
         let mut request = request.clone();
         match &mut request.locker {
             weir_nfs::operation::Locker::New { open, .. } => *open = self.meant(open)?,
@@ -274,7 +264,7 @@ impl Compound<'_> {
     }
 
     pub(super) fn test_lock(&mut self, range: &LockRange, owner: &[u8]) -> Done {
-        let key = self.lock_target()?;
+        let key = self.regular()?;
         let (state, now) = (&self.shared().state, self.now());
         match state.test_range(self.client(), &key, range, owner, now)? {
             None => Ok(()),
@@ -287,7 +277,7 @@ impl Compound<'_> {
     }
 
     pub(super) fn unlock(&mut self, range: &LockRange, stateid: &StateId) -> Done {
-        let (key, stateid) = (self.lock_target()?, self.meant(stateid)?);
+        let (key, stateid) = (self.regular()?, self.meant(stateid)?);
         let state = &self.shared().state;
         let now = state.unlock_range(self.client(), &key, &stateid, range)?;
         self.stateid = Some(now);

@@ -9,8 +9,7 @@ use weir_nfs::{SessionId, Status};
 use super::{Compound, Done, Stop, Under};
 use crate::state::Begun;
 
-/// Bits of BIND_CONN_TO_SESSION.
-const FORE: u32 = 1;
+/// Calls of either side (channel_dir_from_server4).
 const BOTH: u32 = 3;
 
 impl Compound<'_> {
@@ -55,8 +54,7 @@ impl Compound<'_> {
         Ok(())
     }
 
-    pub(super) fn sequence(&mut self, request: &Sequence, index: u32) -> Done {
-        debug_assert_eq!(index, 0);
+    pub(super) fn sequence(&mut self, request: &Sequence) -> Done {
         let session = self.context.session(&request.session)?;
         let fore = session.fore;
         if self.record.len() > fore.request_bytes_max as usize {
@@ -97,7 +95,6 @@ impl Compound<'_> {
             3 | 7 => BOTH,
             _ => return Err(Status::Inval.into()),
         };
-        debug_assert!(direction >= FORE);
         self.context.client.set(Some(session.client));
         self.out.fixed(&id.0);
         self.out.u32(direction);

@@ -58,19 +58,6 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) is_writable: bool,
 }
 
-/// An open as its client knows it.
-pub(crate) struct Opened {
-    pub(crate) stateid: StateId,
-}
-
-/// Meaning of a stateid of READ, WRITE or SETATTR.
-pub(crate) enum StateKind {
-    /// Nothing that is held: share reservations of others were looked at.
-    Nobody,
-    /// An open.
-    Open(Arc<Open>),
-}
-
 impl Open {
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)
@@ -191,7 +178,7 @@ impl State {
     }
 
     /// Opens a file, or adds to what the owner has of it.
-    pub(crate) fn open(&self, request: OpenRequest<'_>, now: Instant) -> Result<Opened, Status> {
+    pub(crate) fn open(&self, request: OpenRequest<'_>, now: Instant) -> Result<StateId, Status> {
         let whose = (request.client, request.owner);
         self.check_share(whose, &request.key, request.access, request.deny, now)?;
         let mut inner = self.lock();
@@ -218,9 +205,7 @@ impl State {
                 *open.file.lock().unwrap_or_else(PoisonError::into_inner) = request.file;
             }
             open.advance();
-            return Ok(Opened {
-                stateid: open.stateid(),
-            });
+            return Ok(open.stateid());
         }
         if is_full || states >= self.config.states_per_client_max {
             if file.is_free() {
@@ -245,9 +230,7 @@ impl State {
         file.opens.push(Arc::clone(&open));
         inner.held.insert(id, Held::Open(Arc::clone(&open)));
         inner.count_states(request.client, 1);
-        Ok(Opened {
-            stateid: open.stateid(),
-        })
+        Ok(open.stateid())
     }
 
     /// Finds what a client's stateid names.
@@ -290,14 +273,15 @@ impl State {
         }
     }
 
-    /// Finds the meaning of a stateid of READ or WRITE (`access`) on a file.
+    /// Finds the open that a stateid of READ or WRITE (`access`) on a file stands for. None: it is nobody's, and no share reservation
+    /// stands in the way.
     pub(crate) fn for_io(
         &self,
         client: u64,
         asked: &StateId,
         key: &FileKey,
         access: u32,
-    ) -> Result<StateKind, Status> {
+    ) -> Result<Option<Arc<Open>>, Status> {
         let inner = self.lock();
         if matches!(*asked, StateId::ANONYMOUS | StateId::BYPASS) {
             let reads_anyway = *asked == StateId::BYPASS && access == share::READ;
@@ -305,7 +289,7 @@ impl State {
             let is_denied = file.is_some_and(|file| file.conflicts(access, 0, None));
             return match is_denied && !reads_anyway {
                 true => Err(Status::Locked),
-                false => Ok(StateKind::Nobody),
+                false => Ok(None),
             };
         }
         let held = self.held(&inner, client, asked)?;
@@ -320,7 +304,7 @@ impl State {
         if !open.allows(access) && !open.is_writable.load(Ordering::Acquire) {
             return Err(Status::Openmode);
         }
-        Ok(StateKind::Open(Arc::clone(open)))
+        Ok(Some(Arc::clone(open)))
     }
 
     /// Some open of a file, whoever has it.

@@ -18,7 +18,7 @@ use weir_reactor::{Instant, SharedSection};
 
 use clients::Client;
 pub(crate) use clients::Principal;
-pub(crate) use files::{Open, OpenRequest, STATE_BYTES, StateKind};
+pub(crate) use files::{Open, OpenRequest, STATE_BYTES};
 pub(crate) use locks::{Conflict, Locked};
 pub(crate) use slots::{Begun, Kept, SLOT_BYTES, Session};
 

@@ -83,10 +83,7 @@ fn open(state: &State, client: u64, file: &Arc<File>) -> StateId {
         file: Arc::clone(file),
         is_writable: true,
     };
-    state
-        .open(request, START)
-        .map(|opened| opened.stateid)
-        .unwrap()
+    state.open(request, START).unwrap()
 }
 
 /// A step of one of three owners: what it locks or unlocks, and whether alone.
@@ -246,4 +243,28 @@ fn another_user_does_not_take_a_client_over() {
     };
     let refused = state.introduce(&protected, Principal(Some(0)), address, START);
     assert_eq!(refused, Err(Status::Inval));
+}
+
+#[test]
+fn a_lease_and_a_time_of_grace_last_as_long_as_they_say() {
+    let config = NfsConfig::default();
+    let lease = config.lease;
+    let state = state(config.clone());
+    let (one, two) = (
+        client(&state, "one", 4, START),
+        client(&state, "two", 4, START),
+    );
+    open(&state, one.unwrap(), &file());
+    let second = Duration::from_secs(1);
+    let exclusive = |now| state.check_share((two.unwrap(), b"owner"), &key(), 3, 3, now);
+    assert_eq!(exclusive(START + lease), Err(Status::ShareDenied));
+    // Both are silent by then, and the other one's open is gone.
+    assert_eq!(exclusive(START + lease + second), Ok(()));
+    let names = BTreeSet::from([b"gone".to_vec()]);
+    let state = State::new(config, Arc::new(Nothing), names, START, 7, 8);
+    let new = client(&state, "new", 4, START).unwrap();
+    let (before, end) = (START + (lease - second), START + lease);
+    assert_eq!(state.may_open(new, false, before), Err(Status::Grace));
+    assert_eq!(state.may_open(new, true, before), Err(Status::NoGrace));
+    assert_eq!(state.may_open(new, false, end), Ok(()));
 }

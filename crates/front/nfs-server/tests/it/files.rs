@@ -8,7 +8,7 @@ use weir_nfs::{OperationNumber as Number, Reader, Status};
 use weir_nfs_server::{Allowed, Network};
 
 use crate::client::{
-    Client, data, handle, opened, ops, result, skip, skip_share, type_and_size, written,
+    Client, Connection, data, handle, opened, ops, result, skip, skip_share, type_and_size, written,
 };
 use crate::scene::{config, export, scene, scene_with};
 
@@ -96,6 +96,50 @@ fn data_that_is_no_multiple_of_four_is_filled_up() {
         assert_eq!(type_and_size(&mut reader), (1, length as u64));
         assert_eq!(reader.remaining(), 0);
     }
+}
+
+/// More is asked for at once than the pool has: the calls wait for one another, and all are answered.
+#[test]
+fn reads_wait_for_buffers_and_are_all_answered() {
+    let Some(scene) = scene() else { return };
+    let bytes = vec![7; 1 << 20];
+    std::fs::write(scene.file("large"), &bytes).unwrap();
+    let mut clients: Vec<Client> = (0..4)
+        .map(|number| Client::new(scene.address, &format!("client {number}")))
+        .collect();
+    // Nobody takes an answer before all have asked.
+    let mut connections = Vec::new();
+    for client in &mut clients {
+        let (stateid, file) = client.open("owner", "large", 1);
+        for of_connection in 0..6 {
+            let mut connection = Connection::new(scene.address);
+            for slot in 1..=10 {
+                let read = ops().put(&file).read(&stateid, 0, 1 << 20);
+                let slot = of_connection * 10 + slot;
+                connection.send(2, &read.sequence(&client.session, 1, slot, false));
+            }
+            connections.push(connection);
+        }
+    }
+    for connection in &mut connections {
+        for _ in 0..10 {
+            let (_, results) = connection.results();
+            let mut reader = results.ok();
+            result(&mut reader, Number::Putfh);
+            assert!(data(&mut reader) == (true, bytes.clone()));
+        }
+    }
+    let client = &mut clients[0];
+    let (stateid, file) = client.open("owner", "large", 3);
+    // Who writes much and reads in one call has the writing done.
+    let both = ops()
+        .put(&file)
+        .write(&stateid, 0, 0, &bytes)
+        .read(&stateid, 0, 10);
+    let results = client
+        .connection
+        .call(2, &both.sequence(&client.session, 2, 9, false));
+    assert_eq!((results.status, results.count), (Status::RepTooBig, 4));
 }
 
 #[test]

@@ -8,10 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_files::{Directory, FileError};
-use weir_front::{HubLimits, Hubs};
-use weir_nfs_server::{
-    Allowed, Export, HandleKey, Keeper, ListenerConfig, Nfs, NfsConfig, Persistent,
-};
+use weir_front::{HubLimits, Hubs, ListenAt};
+use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent};
 use weir_reactor::SocketOptions;
 use weir_testing::harness::Harness;
 
@@ -111,9 +109,10 @@ fn start(
     harness.run(0, move |_| async move {
         let nfs = Nfs::on(&hubs, config, persistent).await.unwrap();
         nfs.apply(exports).await.unwrap();
-        let listener = ListenerConfig {
+        let listener = ListenAt {
             address: "127.0.0.1:0".parse().unwrap(),
             options: SocketOptions::default(),
+            port: (),
             inherited: None,
         };
         let address = nfs.add_listener(listener).await.unwrap();

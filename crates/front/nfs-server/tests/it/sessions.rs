@@ -152,7 +152,7 @@ fn one_session_works_over_many_connections() {
     assert_eq!(known.len(), 17);
     let reactors = known.iter().map(|connection| connection.reactor);
     assert!((0..2).all(|one| reactors.clone().filter(|&other| one == other).count() >= 8));
-    assert!(known.iter().all(|connection| connection.client.is_some()));
+    assert!(known.iter().all(|connection| connection.about.is_some()));
 }
 
 #[test]

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_files::{Directory, FileError, FileId, FileSystem};
-use weir_front::{FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
-use weir_nfs_server::{
-    Allowed, ClientInfo, ConnectionInfo, Export, ListenerConfig, Network, Nfs, NfsConfig,
-};
+use weir_front::{ConnectionState, FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
+use weir_nfs_server::{Allowed, ClientInfo, Export, Network, Nfs, NfsConfig};
 use weir_reactor::System;
 
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
 use super::listen::socket_report;
 use super::nfs_file::NfsFile;
 use crate::config::{Config, Environment};
+use crate::digits::{digits, parse_digits};
 use crate::engine::{ClientReport, ConnectionReport, EngineError, RevokedReport};
 use crate::limits::Plan;
 use crate::name::ExportPath;
@@ -142,15 +141,12 @@ fn offered(path: &ExportPath, export: &NfsExport, files: Arc<dyn FileSystem>) ->
 
 /// A root's name as the state has it: kind and bytes in hexadecimal digits.
 fn root_text(id: &FileId) -> String {
-    let bytes = id.bytes().iter().map(|byte| format!("{byte:02x}"));
-    format!("{:x}:{}", id.kind(), bytes.collect::<String>())
+    format!("{:x}:{}", id.kind(), digits(id.bytes()))
 }
 
 fn parse_root(text: &str) -> Option<FileId> {
-    let (kind, digits) = text.split_once(':')?;
-    let byte = |index| u8::from_str_radix(digits.get(index..index + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
-    FileId::new(i32::from_str_radix(kind, 16).ok()?, &bytes?)
+    let (kind, bytes) = text.split_once(':')?;
+    FileId::new(i32::from_str_radix(kind, 16).ok()?, &parse_digits(bytes)?)
 }
 
 /// Looks for the name of a directory's root. Blocks.
@@ -190,10 +186,8 @@ impl FrontEnd for NfsFront {
             if !exports.is_empty() {
                 let file = Arc::clone(&self.file);
                 let stored = tokio::task::spawn_blocking(move || file.store()).await;
-                if let Ok(Err(error)) = stored {
-                    // Clients that cannot reclaim after a restart are told then.
-                    tracing::error!(%error, "what NFS needs after a restart cannot be stored");
-                }
+                let stored = stored.unwrap_or_else(|error| Err(error.into()));
+                stored.map_err(FrontError::Store)?;
             }
             self.server.apply(exports).await
         })
@@ -215,9 +209,10 @@ impl FrontEnd for NfsFront {
     }
 
     fn listen(&self, at: ListenAt<Protocol>) -> Answer<'_, Result<SocketAddr, FrontError>> {
-        Box::pin(self.server.add_listener(ListenerConfig {
+        Box::pin(self.server.add_listener(ListenAt {
             address: at.address,
             options: at.options,
+            port: (),
             inherited: at.inherited,
         }))
     }
@@ -260,17 +255,14 @@ impl FrontEnd for NfsFront {
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        let stats = self.server.stats();
         let counts = Counts {
             names: &NAMES,
+            // One front end tells of the bytes in flight, which are all front ends' together.
             stats: FrontStats {
-                connections: stats.connections,
-                half_open: stats.half_open,
-                waiting: stats.waiting,
-                reactors: stats.reactors,
                 bytes_in_flight: Vec::new(),
+                ..self.server.stats()
             },
-            sessions: stats.clients,
+            sessions: self.server.clients().len() as u32,
             groups: Vec::new(),
             latencies: BTreeMap::new(),
         };
@@ -282,7 +274,7 @@ impl FrontEnd for NfsFront {
     }
 }
 
-fn connection_report(info: ConnectionInfo) -> ConnectionReport {
+fn connection_report(info: ConnectionState<Option<ClientInfo>>) -> ConnectionReport {
     ConnectionReport {
         id: info.id,
         peer: info.peer,
@@ -290,7 +282,7 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         reactor: info.reactor as u32,
         queue: None,
         session: None,
-        client: info.client.map(client_report),
+        client: info.about.map(client_report),
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,

@@ -13,6 +13,8 @@ use uuid::Uuid;
 use weir_nfs_server::{HandleKey, Keeper, Persistent};
 use weir_reactor::System;
 
+use crate::digits::{digits, parse_digits};
+
 /// End of the file's name, behind the state's.
 const SUFFIX: &str = ".nfs";
 /// Mode of the file: whoever reads it can make file handles.
@@ -109,7 +111,7 @@ impl NfsFile {
             reclaiming: content
                 .clients
                 .iter()
-                .filter_map(|name| bytes_of(name))
+                .filter_map(|name| parse_digits(name))
                 .collect(),
         }
     }
@@ -147,9 +149,8 @@ impl NfsFile {
 impl Keeper for NfsFile {
     fn keep(&self, clients: &BTreeSet<Vec<u8>>) -> io::Result<()> {
         let mut kept = self.lock();
-        let digits = |name: &Vec<u8>| name.iter().map(|byte| format!("{byte:02x}")).collect();
         let content = Content {
-            clients: clients.iter().map(digits).collect(),
+            clients: clients.iter().map(|name| digits(name)).collect(),
             ..kept.content.clone()
         };
         if kept.is_stored && kept.content == content {
@@ -179,15 +180,14 @@ fn parse(path: &Path, text: &str) -> Result<Content, NfsFileError> {
     };
     let content: Content =
         serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
-    match content.clients.iter().find(|name| bytes_of(name).is_none()) {
+    match content
+        .clients
+        .iter()
+        .find(|name| parse_digits(name).is_none())
+    {
         Some(name) => Err(damaged(format!("{name:?} is no name of a client"))),
         None => Ok(content),
     }
-}
-
-fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    let byte = |index| u8::from_str_radix(digits.get(index..index + 2)?, 16).ok();
-    (0..digits.len()).step_by(2).map(byte).collect()
 }
 
 #[cfg(test)]
