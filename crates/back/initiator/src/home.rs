@@ -280,7 +280,7 @@ impl<P: Protocol> Home<P> {
                 result: Ok(established),
                 survived,
             } => {
-                if !survived {
+                if !survived && !P::RETAINS {
                     self.judge_unflushed();
                 }
                 self.up(*established);
@@ -521,7 +521,12 @@ impl<P: Protocol> Home<P> {
                 generation,
                 queues_used: shared.queues_used(),
             };
-            let result = P::establish(&reactor, &shared.remote, next).await;
+            let mut result = P::establish(&reactor, &shared.remote, next).await;
+            if let (true, Ok(established)) = (P::RETAINS, &result)
+                && let Err(error) = restore(&shared, established).await
+            {
+                result = Err(error);
+            }
             let survived = match (&result, witness) {
                 // The new association waits for it, and must not expire meanwhile.
                 (Ok(established), Some(witness)) => {
@@ -672,6 +677,20 @@ impl<P: Protocol> Drop for Home<P> {
         // A reactor that stops takes the home with it: nobody would answer its queues any more.
         self.shared.set_ended();
     }
+}
+
+/// Makes durable what no flush has covered.
+async fn restore<P: Protocol>(
+    shared: &Shared<P>,
+    established: &Established<P>,
+) -> Result<(), P::ConnectError> {
+    let durability = &shared.durability;
+    let writes = durability.retained();
+    if !writes.is_empty() {
+        P::restore(established, &shared.remote, &writes).await?;
+        durability.note_all();
+    }
+    Ok(())
 }
 
 /// Sends Keep Alive at half the timeout, unless I/O did it; why it failed. Where I/O may have, it is looked at twice as often:

@@ -7,7 +7,7 @@
 //! * `plan` says how a request becomes commands;
 //! * `queue` is the volume on one reactor: it spreads requests over its connections and decides what is retried;
 //! * `home` keeps the association alive and makes the next one when it is lost;
-//! * `durability` knows which acknowledged writes no flush has covered;
+//! * `durability` knows which acknowledged writes no flush has covered, and keeps them where the protocol is to write them again;
 //! * `volume` is what others see.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod calls;
 mod connection;
 mod durability;
 mod home;
+mod lock;
 pub mod options;
 pub mod plan;
 mod protocol;
@@ -27,6 +28,7 @@ pub mod wire;
 
 pub use calls::{Caller, Calls};
 pub use connection::{CloseOnDrop, Connection, EndReason, Owner, connect, resolve, within};
+pub use durability::Retained;
 pub use protocol::{
     Association, Command, Ended, Established, Judged, Link, LinkFailure, Next, Patience, Protocol,
     RemoteOf, Verdict,

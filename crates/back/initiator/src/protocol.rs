@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Operation, VolumeError};
-use weir_memory::{View, slice_views};
+use weir_memory::{View, Views, slice_views};
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::calls::Caller;
 use crate::connection::Connection;
+use crate::durability::Retained;
 use crate::plan::{Limits, Method, Piece};
 use crate::remote::{Profile, Remote};
 use crate::wire::{Payload, Wire};
@@ -128,6 +129,16 @@ impl Command<'_> {
         let start = skipped + (self.piece.offset << self.shift()) as usize;
         Payload::Out(slice_views(self.brought(), start, length))
     }
+
+    /// Data of a piece that is written with data.
+    #[must_use]
+    pub fn written(&self) -> Views {
+        let start = (self.piece.offset << self.shift()) as usize;
+        match self.method {
+            Method::Write => slice_views(self.brought(), start, self.bytes()),
+            _ => View::zeroes(self.bytes()).collect(),
+        }
+    }
 }
 
 /// What to do about a command that the target has completed. It has ended there in every case, so that a retry never meets an
@@ -159,6 +170,23 @@ pub struct Judged {
     pub attention: bool,
     /// Whether the target says that a write failed which it had acknowledged.
     pub write_lost: bool,
+    /// The reason for which the association must end, where the answer says that.
+    pub ends: Option<&'static str>,
+}
+
+impl Judged {
+    /// The verdict alone.
+    #[must_use]
+    pub fn new(verdict: Verdict) -> Judged {
+        Judged {
+            verdict,
+            may_have_been_done: false,
+            pause: Duration::ZERO,
+            attention: false,
+            write_lost: false,
+            ends: None,
+        }
+    }
 }
 
 /// Failure of a connection for I/O to be made.
@@ -204,6 +232,9 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// Whether a connection for I/O that is made again ends, at the target, the commands of its last one, before it is made.
     const REPLACES: bool;
 
+    /// Whether this host keeps what no flush has covered, and writes it again where a target has lost it ([`Protocol::restore`]).
+    const RETAINS: bool = false;
+
     /// The volume as a person knows it.
     fn name(options: &Self::Options) -> String;
 
@@ -222,6 +253,19 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         remote: &RemoteOf<Self>,
         next: Next,
     ) -> Result<Established<Self>, Self::ConnectError>;
+
+    /// Makes `writes` durable, which were acknowledged in associations before, in this order, and which no flush has covered. Nothing else
+    /// is sent meanwhile.
+    ///
+    /// # Errors
+    /// It could not; the association is not used.
+    async fn restore(
+        _established: &Established<Self>,
+        _remote: &RemoteOf<Self>,
+        _writes: &[Retained],
+    ) -> Result<(), Self::ConnectError> {
+        unreachable!("nothing is retained")
+    }
 
     /// Waits for the end of the connection by which the association is kept; its reason.
     async fn end_of(admin: &Self::Admin) -> String;

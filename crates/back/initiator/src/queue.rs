@@ -506,6 +506,7 @@ impl<P: Protocol> IoQueue<P> {
             pause,
             attention,
             write_lost,
+            ends,
         } = P::judge(state.association.as_deref(), answer, bytes);
         if write_lost {
             self.shared
@@ -513,6 +514,12 @@ impl<P: Protocol> IoQueue<P> {
         }
         if attention && let Place::InFlight { generation, .. } = part.place {
             self.shared.home.post(HomeMessage::Attention { generation });
+        }
+        if let (Some(reason), Place::InFlight { generation, .. }) = (ends, part.place) {
+            let reason = reason.to_owned();
+            self.shared
+                .home
+                .post(HomeMessage::Failed { generation, reason });
         }
         part.uncertain |= may_have_been_done && part.method.modifies();
         part.answers -= 1;
@@ -533,8 +540,11 @@ impl<P: Protocol> IoQueue<P> {
                 if self.flush_after(state, index) {
                     return;
                 }
-                let result = self.note_done(state, index);
-                self.end_part(state, index, result);
+                match self.note_done(state, index) {
+                    Ok(true) => self.flush_part(state, index),
+                    Ok(false) => self.end_part(state, index, Ok(())),
+                    Err(error) => self.end_part(state, index, Err(error)),
+                }
             }
             // Of a comparison, what it differs from may be what the first try wrote.
             Verdict::Failed(error) => self.end_part(state, index, Err(error)),
@@ -574,19 +584,29 @@ impl<P: Protocol> IoQueue<P> {
             return false;
         }
         self.shared.durability.note_write();
-        part.method = Method::Flush;
-        part.uncertain = true;
-        self.requeue(state, index);
+        self.flush_part(state, index);
         true
     }
 
-    /// The target did a part: what that says of durability, and how the part ends.
-    fn note_done(&self, state: &mut State<P>, index: Key) -> Result<(), VolumeError> {
+    /// Goes on with a part that was done as a flush.
+    fn flush_part(&self, state: &mut State<P>, index: Key) {
+        let part = state.parts.get_mut(index);
+        part.method = Method::Flush;
+        part.uncertain = true;
+        self.requeue(state, index);
+    }
+
+    /// Notes what a part that the target did says of durability. True where a flush is to follow it.
+    fn note_done(&self, state: &mut State<P>, index: Key) -> Result<bool, VolumeError> {
         let durability = &self.shared.durability;
         let part = state.parts.get_mut(index);
-        let operation = &state.flights.get_mut(part.flight).operation;
+        let flight = state.flights.get_mut(part.flight);
+        let operation = &flight.operation;
         if part.method == Method::Flush {
             durability.note_flush(part.flush);
+            if P::RETAINS {
+                durability.release(part.flush);
+            }
             if durability.has_failed() {
                 return Err(VolumeError::Medium);
             }
@@ -595,11 +615,21 @@ impl<P: Protocol> IoQueue<P> {
                 .association
                 .as_ref()
                 .is_none_or(|association| association.profile.geometry.volatile_cache);
+            if is_volatile && P::RETAINS {
+                let command = Command {
+                    operation,
+                    method: part.method,
+                    lba: flight.plan.lba + part.piece.offset,
+                    piece: part.piece,
+                    limits: &flight.limits,
+                };
+                return Ok(durability.retain(command.lba, &command.written()));
+            }
             if is_volatile {
                 durability.note_write();
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// A command will not be answered: its connection ended.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
     BlockSize, DeallocatedRead, FenceReply, Geometry, VolumeError, VolumeEvent, Watcher,
@@ -13,6 +13,7 @@ use weir_block::{
 use weir_reactor::{Mailbox, Sender};
 
 use crate::durability::Durability;
+use crate::lock::lock;
 use crate::protocol::{Association, Patience, Protocol, RemoteOf};
 use crate::remote::{Profile, Remote};
 
@@ -317,9 +318,4 @@ fn send<P: Protocol>(state: &State<P>, message: &QueueMessage<P>) -> Vec<u64> {
         member.id
     };
     state.members.iter().map(tell).collect()
-}
-
-/// Locks `mutex`. All that it guards is consistent between statements, so that a panic elsewhere does not spoil it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

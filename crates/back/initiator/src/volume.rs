@@ -12,9 +12,10 @@ use weir_memory::{Pool, Segments};
 use weir_reactor::{Reactor, oneshot};
 
 use crate::home::Home;
+use crate::lock::lock;
 use crate::protocol::{Next, Protocol};
 use crate::queue::IoQueue;
-use crate::shared::{HomeMessage, Shared, lock};
+use crate::shared::{HomeMessage, Shared};
 
 /// A volume that is to be opened.
 pub struct Opening<P: Protocol> {

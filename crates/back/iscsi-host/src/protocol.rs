@@ -264,13 +264,7 @@ impl Protocol for Iscsi {
     async fn abort(_: Rc<Established<Iscsi>>, _: u16, _: Itt) {}
 
     fn judge(_: Option<&Association<Iscsi>>, answer: &Answer, bytes: u64) -> Judged {
-        let quiet = Judged {
-            verdict: Verdict::Done,
-            may_have_been_done: false,
-            pause: Duration::ZERO,
-            attention: false,
-            write_lost: false,
-        };
+        let quiet = Judged::new(Verdict::Done);
         let (status, sense) = match answer {
             Answer::Scsi { status, sense, .. } => (Status::from_value(*status), sense.as_ref()),
             Answer::Aborted => {

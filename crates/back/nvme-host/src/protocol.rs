@@ -268,11 +268,9 @@ impl Protocol for NvmeTcp {
             _ => Duration::ZERO,
         };
         Judged {
-            verdict,
             may_have_been_done: retries && may_have_been_done(status),
             pause,
-            attention: false,
-            write_lost: false,
+            ..Judged::new(verdict)
         }
     }
 }

@@ -68,6 +68,12 @@ pub fn url(data: &[u8]) {
                 assert!(options.common.depth > 0 && options.nsid > 0 && !options.host.is_empty());
             }
         }
+        "nfs" => {
+            if let Ok(options) = weir_nfs_host::Options::from_url(&url) {
+                assert!(!options.path.is_empty() && options.common.depth > 0);
+                assert!(options.size != Some(0) && !options.host.is_empty());
+            }
+        }
         "iscsi" => {
             if let Ok(options) = weir_iscsi_host::Options::from_url(&url) {
                 assert!(options.first_burst <= options.max_burst && options.outstanding_r2t > 0);

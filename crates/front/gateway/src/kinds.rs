@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_iscsi_host::IscsiHost;
+use weir_nfs_host::NfsHost;
 use weir_nvme_host::NvmeHost;
 use weir_rbd::RbdHost;
 use weir_ssd::SsdVolume;
@@ -10,10 +11,16 @@ use weir_volume::{Registry, VolumeUrl};
 
 /// Every kind of volume. Remote ones are reached by these hosts.
 #[must_use]
-pub fn registry(nvme: &Arc<NvmeHost>, iscsi: &Arc<IscsiHost>, rbd: &Arc<RbdHost>) -> Registry {
+pub fn registry(
+    nvme: &Arc<NvmeHost>,
+    iscsi: &Arc<IscsiHost>,
+    nfs: &Arc<NfsHost>,
+    rbd: &Arc<RbdHost>,
+) -> Registry {
     let mut registry = Registry::standard();
     registry.register(weir_nvme_host::SCHEME, nvme.factory());
     registry.register(weir_iscsi_host::SCHEME, iscsi.factory());
+    registry.register(weir_nfs_host::SCHEME, nfs.factory());
     registry.register(weir_rbd::SCHEME, rbd.factory());
     registry.register(weir_ssd::SCHEME, SsdVolume::factory());
     #[cfg(feature = "planted-faults")]

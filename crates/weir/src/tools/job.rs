@@ -222,11 +222,12 @@ fn shares(one: &Job, other: &Job) -> bool {
     (&one.volume, one.hosts) == (&other.volume, other.hosts)
 }
 
-/// Where the URL does not say how many queues a controller has, or how many sessions, it has as many as are asked for.
+/// Where the URL does not say how many queues a controller has, or how many sessions or connections, it has as many as are asked for.
 fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
     let parameter = match url.scheme() {
         SCHEME => "queues",
         weir_iscsi_host::SCHEME => "sessions",
+        weir_nfs_host::SCHEME => "connections",
         _ => return Ok(url.clone()),
     };
     match url.parameters().text(parameter)? {

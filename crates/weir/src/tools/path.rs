@@ -23,6 +23,7 @@ const LOOPBACK: &str = "lo";
 enum Protocol {
     Nvme,
     Iscsi,
+    Nfs,
 }
 
 impl Protocol {
@@ -30,6 +31,7 @@ impl Protocol {
         match url.scheme() {
             weir_nvme_host::SCHEME => Some(Protocol::Nvme),
             weir_iscsi_host::SCHEME => Some(Protocol::Iscsi),
+            weir_nfs_host::SCHEME => Some(Protocol::Nfs),
             _ => None,
         }
     }
@@ -39,16 +41,20 @@ impl Protocol {
         match self {
             Protocol::Nvme => weir_nvme_host::PORT,
             Protocol::Iscsi => weir_iscsi_host::PORT,
+            Protocol::Nfs => weir_nfs_host::PORT,
         }
     }
 
     /// Headers before a read's data, or a write's in the PDU of its command, in bytes: C2HData (NVMe/TCP 1.0, 3.6.2.10) and CapsuleCmd (3.6.2.6);
-    /// Data-In (RFC 7143, 11.7) and SCSI Command (11.3).
+    /// Data-In (RFC 7143, 11.7) and SCSI Command (11.3); the record mark, the reply and the results before READ's data, or the call and the
+    /// operations before WRITE's, with an empty name of the machine and a handle of 44 bytes (RFC 5531, RFC 8881).
     fn header_bytes(self, kind: Kind) -> u64 {
         match (self, kind) {
             (Protocol::Nvme, Kind::Write) => 8 + 64,
             (Protocol::Nvme, _) => 24,
             (Protocol::Iscsi, _) => 48,
+            (Protocol::Nfs, Kind::Write) => 4 + 60 + 12 + 36 + 52 + 36,
+            (Protocol::Nfs, _) => 4 + 104,
         }
     }
 }

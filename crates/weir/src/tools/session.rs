@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use weir_block::{Volume, VolumeEvent, Watcher};
 use weir_iscsi_host::IscsiHost;
 use weir_load::Stop;
+use weir_nfs_host::{Caller, NfsHost};
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
@@ -29,6 +30,7 @@ pub(crate) struct Session {
     registry: Registry,
     nvme: Arc<NvmeHost>,
     iscsi: Arc<IscsiHost>,
+    nfs: Arc<NfsHost>,
     rbd: Arc<RbdHost>,
     made: Arc<MadeHosts>,
     /// Kept for as long as the volumes may be used.
@@ -155,14 +157,16 @@ impl Session {
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
         let iscsi = crate::volumes::iscsi_host(&*system, queues.max(count as u16))?;
+        let nfs = NfsHost::new(Caller::of_this_process(), queues.max(count as u16));
         let rbd = crate::volumes::rbd_host(&*system);
-        let registry = weir_gateway::kinds::registry(&nvme, &iscsi, &rbd);
+        let registry = weir_gateway::kinds::registry(&nvme, &iscsi, &nfs, &rbd);
         Ok(Session {
             system,
             reactors,
             registry,
             nvme,
             iscsi,
+            nfs,
             rbd,
             made: Arc::default(),
             notes: Mutex::default(),
@@ -305,11 +309,12 @@ impl Drop for Session {
     /// Disconnects from what is remote, and stops the reactors.
     fn drop(&mut self) {
         let (nvme, iscsi) = (Arc::clone(&self.nvme), Arc::clone(&self.iscsi));
-        let rbd = Arc::clone(&self.rbd);
+        let (nfs, rbd) = (Arc::clone(&self.nfs), Arc::clone(&self.rbd));
         // A reactor that stopped early has disconnected nothing and can do so no more.
         let _ = self.control().call_blocking(move |_| async move {
             nvme.close_all().await;
             iscsi.close_all().await;
+            nfs.close_all().await;
             rbd.close_all().await;
         });
         for reactor in self.reactors.drain(..) {

@@ -155,6 +155,8 @@ open_enum! {
         SeqFalseRetry = 10076 => "NFS4ERR_SEQ_FALSE_RETRY",
         /// The high slot is not valid.
         BadHighSlot = 10077 => "NFS4ERR_BAD_HIGH_SLOT",
+        /// The session is being ended.
+        Deadsession = 10078 => "NFS4ERR_DEADSESSION",
         /// The operation must stand alone.
         NotOnlyOp = 10081 => "NFS4ERR_NOT_ONLY_OP",
         /// It is of the wrong type.

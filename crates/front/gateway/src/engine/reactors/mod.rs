@@ -24,6 +24,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use weir_front::{FrontError, HubLimits, Hubs, Latency, MemoryNeeds};
 use weir_iscsi_host::IscsiHost;
+use weir_nfs_host::{Caller, NfsHost};
 use weir_nvme_host::NvmeHost;
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
@@ -62,6 +63,7 @@ pub struct ReactorEngine {
     /// This gateway as a host of other targets, for `nvme+tcp:` volumes.
     host: Arc<NvmeHost>,
     initiator: Arc<IscsiHost>,
+    nfs_client: Arc<NfsHost>,
     /// This gateway as a user of Ceph, for `rbd:` volumes.
     rbd: Arc<RbdHost>,
     hubs: Hubs,
@@ -164,6 +166,7 @@ impl ReactorEngine {
         let front_ends = FrontEnds::start(&FRONT_ENDS, &hubs, config, &plan).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let initiator = IscsiHost::new(identity::initiator(&*system)?, reactors_u16);
+        let nfs_client = NfsHost::new(Caller::of_this_process(), reactors_u16);
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
@@ -171,9 +174,10 @@ impl ReactorEngine {
         let engine = Self {
             system,
             reactors,
-            registry: kinds::registry(&host, &initiator, &rbd),
+            registry: kinds::registry(&host, &initiator, &nfs_client, &rbd),
             host,
             initiator,
+            nfs_client,
             rbd,
             hubs,
             front_ends,
@@ -286,6 +290,7 @@ impl ReactorEngine {
             let remote_volumes = async {
                 self.host.close_all().await;
                 self.initiator.close_all().await;
+                self.nfs_client.close_all().await;
             };
             let closing = tokio::time::timeout(ANSWER_TIME_MAX, remote_volumes);
             if closing.await.is_err() {

@@ -1,0 +1,946 @@
+//! From an address to a session with the file open: connect, introduce, settle what connections before left, open.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use weir_block::{BlockSize, DeallocatedRead, Geometry};
+use weir_initiator::plan::Limits;
+use weir_initiator::{
+    CONNECT_TIMEOUT, Caller as ConnectionCaller, Calls, Connection, Profile, Remote, connect,
+    resolve, within,
+};
+use weir_memory::Pool;
+use weir_nfs::attribute::AttributeChanges;
+use weir_nfs::rpc::{Credential, Groups, Reply, SysCredential};
+use weir_nfs::types::{ChannelAttributes, file_type};
+use weir_nfs::{FileHandle, OperationNumber as Number, Reader, SessionId, StateId, Status};
+use weir_reactor::Reactor;
+
+use crate::arguments::{Arguments, Which};
+use crate::channel::{Answer, Channel, Share};
+use crate::options::Options;
+use crate::results::{ATTRIBUTES, Attributes, Failure, Made, Results};
+use crate::slots::{KEEPER_SLOTS, Slot, Table};
+
+/// After how long a call about the session or the file is given up.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// For how long a server is asked again that puts this client off: longer than its time of grace.
+const DELAY_MAX: Duration = Duration::from_secs(150);
+/// For how long the end of a session that came to nothing is waited for.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before it is asked again.
+const DELAY: Duration = Duration::from_millis(100);
+/// Slots that are asked for at most.
+const SLOTS_MAX: u32 = 1024;
+/// Bytes of a read or a write at most.
+const TRANSFER_BYTES: u32 = 1 << 20;
+/// Bytes of a call or a reply beside the data.
+const HEAD_BYTES: u32 = 1024;
+/// Mode of a file that is made.
+const MODE: u32 = 0o600;
+/// Words of a server on a client whose state is not what the client thinks: a state of it was revoked, or is to be reclaimed
+/// (SEQ4_STATUS of RFC 8881, section 18.46).
+const STATE_LOST: u32 = 0x0000_0008 | 0x0000_0010 | 0x0000_0020 | 0x0000_0100;
+
+/// Failure of a file to be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The server's name has no address.
+    #[error("{host} cannot be resolved: {error}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The system's error.
+        error: String,
+    },
+    /// Nothing answers there.
+    #[error("cannot connect: {0}; is the server running and listening there?")]
+    Connect(String),
+    /// The server does not speak the version.
+    #[error("the server does not speak NFS version 4.{minor}{}", other_version(*.minor))]
+    Version {
+        /// The minor version that was asked for.
+        minor: u32,
+    },
+    /// The server takes no calls of this host.
+    #[error("the server takes no calls of this host: {0}")]
+    Refused(&'static str),
+    /// A name on the way is not there.
+    #[error("the server has no {path}: {status}; is it exported, and to this host?")]
+    NoDirectory {
+        /// The path up to the name.
+        path: String,
+        /// The server's answer.
+        status: Status,
+    },
+    /// The file is not there.
+    #[error(
+        "there is no file {path} on the server; with size= it is made where it is opened for writing"
+    )]
+    NoFile {
+        /// The path.
+        path: String,
+    },
+    /// The file may not be used.
+    #[error(
+        "{path} cannot be opened for {} by user {uid}: {status}; uid= and gid= say who uses it{}",
+        wish(*.read_only), port_hint(*.status)
+    )]
+    NotAllowed {
+        /// The path.
+        path: String,
+        /// Whether it was to be read only.
+        read_only: bool,
+        /// The user.
+        uid: u32,
+        /// The server's answer.
+        status: Status,
+    },
+    /// It is no file.
+    #[error("{path} is no regular file; name a file in the export")]
+    NotAFile {
+        /// The path.
+        path: String,
+    },
+    /// The file has another size than was asked for.
+    #[error(
+        "{path} has {found} bytes and size={wanted} asks for {wanted}; leave size= out to take it as it is"
+    )]
+    OtherSize {
+        /// The path.
+        path: String,
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes that were asked for.
+        wanted: u64,
+    },
+    /// Its size makes no blocks.
+    #[error("{path} has {bytes} bytes, which is no multiple of the block size of {block_size}")]
+    NoBlocks {
+        /// The path.
+        path: String,
+        /// Bytes that it has.
+        bytes: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// There is another file now.
+    #[error("{path} is another file than before")]
+    OtherFile {
+        /// The path.
+        path: String,
+    },
+    /// The session has too few slots, or its calls are too short.
+    #[error("the server grants {slots} slots and calls of {bytes} bytes, which is too little")]
+    TooLittle {
+        /// Slots.
+        slots: u32,
+        /// Bytes of a call or a reply.
+        bytes: u32,
+    },
+    /// An operation failed.
+    #[error(transparent)]
+    Operation(#[from] Failure),
+    /// There was no answer in time.
+    #[error("{what}: no answer in {} ms", .timeout.as_millis())]
+    TimedOut {
+        /// The call.
+        what: &'static str,
+        /// The time.
+        timeout: Duration,
+    },
+    /// The connection ended before the answer.
+    #[error("{what}: the connection ended: {reason}")]
+    Ended {
+        /// The call.
+        what: &'static str,
+        /// The reason.
+        reason: String,
+    },
+}
+
+fn other_version(minor: u32) -> &'static str {
+    match minor {
+        2 => "; try version=4.1",
+        _ => "; versions 3 and 4.0 are not spoken here",
+    }
+}
+
+fn wish(read_only: bool) -> &'static str {
+    match read_only {
+        true => "reading",
+        false => "reading and writing",
+    }
+}
+
+fn port_hint(status: Status) -> &'static str {
+    match status {
+        Status::Perm => {
+            ", and a server that wants ports below 1024 must allow others ('insecure' in exports(5))"
+        }
+        _ => "",
+    }
+}
+
+/// This host as one volume says to the server who it is, and what it remembers from one association to the next.
+pub struct Identity {
+    pub(crate) machine: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The name of the client, which no other volume has.
+    pub(crate) owner: Vec<u8>,
+    pub(crate) verifier: [u8; 8],
+    pub(crate) read_only: bool,
+    /// The block size of the volume, once it is known.
+    pub(crate) block_size: OnceLock<BlockSize>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) lasting: Mutex<Lasting>,
+}
+
+/// What outlives an association.
+#[derive(Default)]
+pub(crate) struct Lasting {
+    session: Option<Session>,
+    handle: Option<FileHandle>,
+    /// The verifier of the writes of the last association that there were any of.
+    before: Arc<OnceLock<[u8; 8]>>,
+    /// The verifier of the writes of the present association, once it is known.
+    present: Arc<OnceLock<[u8; 8]>>,
+}
+
+/// A session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) made: Made,
+    pub(crate) client: u64,
+}
+
+impl Identity {
+    pub(crate) fn credential(&self) -> Credential<'_> {
+        Credential::Sys(SysCredential {
+            machine: self.machine.as_bytes(),
+            uid: self.uid,
+            gid: self.gid,
+            groups: Groups::default(),
+        })
+    }
+
+    pub(crate) fn lasting(&self) -> MutexGuard<'_, Lasting> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lasting {
+    /// The verifier with which the writes before were answered; none where there were none.
+    pub(crate) fn verifier_before(&self) -> Option<[u8; 8]> {
+        self.before.get().copied()
+    }
+
+    fn next_verifier(&mut self) -> Arc<OnceLock<[u8; 8]>> {
+        if self.present.get().is_some() {
+            self.before = std::mem::take(&mut self.present);
+        } else {
+            self.present = Arc::default();
+        }
+        Arc::clone(&self.present)
+    }
+}
+
+/// A file's identity: its file system and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    fsid: (u64, u64),
+    fileid: u64,
+}
+
+/// A file as it is reached.
+pub(crate) type File = Remote<Options, Identity, FileIdentity>;
+
+/// A connection that is asked one call at a time.
+#[derive(Clone)]
+pub(crate) struct Asking {
+    pub(crate) caller: ConnectionCaller<Channel>,
+}
+
+impl Asking {
+    /// Asks for operations as they are, or under a SEQUENCE; the results from their status on.
+    async fn ask(
+        &self,
+        what: &'static str,
+        arguments: Arguments,
+        has_slot: bool,
+        timeout: Duration,
+    ) -> Result<Result<Vec<u8>, Status>, ConnectError> {
+        let asked = async {
+            match has_slot {
+                true => {
+                    let submit = |channel: &mut Channel, user| {
+                        let taken = channel.ask(arguments, user);
+                        assert!(taken, "there is room");
+                    };
+                    self.caller.ask(0, submit).await
+                }
+                false => {
+                    let submit = |channel: &mut Channel, user| {
+                        channel.ask_without_slot(arguments, user);
+                        true
+                    };
+                    self.caller.ask_at_once(0, submit).await
+                }
+            }
+        };
+        let answer = within(&self.caller.reactor, timeout, asked).await;
+        let answer = answer.ok_or(ConnectError::TimedOut { what, timeout })?;
+        let (answer, _) = answer.map_err(|reason| ConnectError::Ended {
+            what,
+            reason: reason.to_string(),
+        })?;
+        match answer {
+            Answer::Results(bytes) => Ok(Ok(bytes)),
+            Answer::Failed(status) => Ok(Err(status)),
+            Answer::Refused(reply) => Err(ConnectError::Refused(match reply {
+                Reply::ProgramUnavailable | Reply::ProgramMismatch(..) => {
+                    "it serves no NFS version 4 there"
+                }
+                Reply::BadCredential | Reply::TooWeak => "it wants other credentials than AUTH_SYS",
+                _ => "it cannot answer",
+            })),
+            other => unreachable!("{other:?} answers no operations that were asked for"),
+        }
+    }
+
+    /// Asks for operations under a SEQUENCE, again as long as the server says that it is to be; their results.
+    pub(crate) async fn call<T>(
+        &self,
+        what: &'static str,
+        arguments: &Arguments,
+        read: impl Fn(&mut Results<'_>) -> Result<T, Failure>,
+    ) -> Result<T, ConnectError> {
+        let reactor = &self.caller.reactor;
+        let end = reactor.now() + DELAY_MAX;
+        loop {
+            let asked = self.ask(what, arguments.clone(), true, TIMEOUT).await?;
+            let result = match &asked {
+                Err(status) => Err(Failure::Status {
+                    operation: Number::Sequence,
+                    status: *status,
+                }),
+                Ok(bytes) => parse(bytes).and_then(|mut results| {
+                    results.sequence()?;
+                    read(&mut results)
+                }),
+            };
+            match result {
+                Ok(found) => return Ok(found),
+                Err(failure) if is_delay(&failure) && reactor.now() < end => {
+                    reactor.sleep(DELAY).await;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Asks for an operation that stands alone, again as long as the server says that it is to be.
+    pub(crate) async fn alone<T>(
+        &self,
+        what: &'static str,
+        arguments: &Arguments,
+        read: impl Fn(&mut Results<'_>) -> Result<T, Failure>,
+    ) -> Result<T, ConnectError> {
+        let reactor = &self.caller.reactor;
+        let end = reactor.now() + DELAY_MAX;
+        loop {
+            let asked = self.ask(what, arguments.clone(), false, TIMEOUT).await?;
+            let bytes = asked.expect("what has no slot fails in its results");
+            match parse(&bytes).and_then(|mut results| read(&mut results)) {
+                Ok(found) => return Ok(found),
+                Err(failure) if is_delay(&failure) && reactor.now() < end => {
+                    reactor.sleep(DELAY).await;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Renews the lease; an error where the server knows of no state of this client any more.
+    pub(crate) async fn renew(&self, timeout: Duration) -> Result<(), String> {
+        let asked = self
+            .ask("SEQUENCE", Arguments::default(), true, timeout)
+            .await;
+        let bytes = match asked.map_err(|error| error.to_string())? {
+            Ok(bytes) => bytes,
+            Err(Status::Delay) => return Ok(()),
+            Err(status) => return Err(format!("SEQUENCE: {status}")),
+        };
+        let flags = parse(&bytes).and_then(|mut results| results.sequence());
+        match flags.map_err(|failure| failure.to_string())? & STATE_LOST {
+            0 => Ok(()),
+            flags => Err(format!(
+                "the server has revoked what this client had (flags {flags:#x})"
+            )),
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Results<'_>, Failure> {
+    Results::parse(Reader::new(bytes)).map_err(|error| Failure::Nonsense {
+        operation: Number::Sequence,
+        error,
+    })
+}
+
+fn is_delay(failure: &Failure) -> bool {
+    matches!(failure.status(), Some(Status::Delay | Status::Grace))
+}
+
+/// The connection by which an association is kept. It ends when this is dropped.
+pub struct Keeper {
+    pub(crate) asking: Asking,
+    pub(crate) session: Session,
+    pub(crate) file: (FileHandle, StateId),
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.asking.caller.connection.close();
+    }
+}
+
+/// A connection by which an association is kept, and what was learnt over it.
+pub(crate) struct Kept {
+    pub(crate) keeper: Keeper,
+    pub(crate) address: SocketAddr,
+    pub(crate) profile: Profile<FileIdentity>,
+    pub(crate) lease: Duration,
+    pub(crate) verifier: Arc<OnceLock<[u8; 8]>>,
+}
+
+/// Opens the connection by which an association is kept, takes the session up or makes one, and opens the file.
+///
+/// # Errors
+/// [`ConnectError`].
+pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, ConnectError> {
+    let Remote { options, host, .. } = remote;
+    let addresses = resolve(reactor, &options.host, options.port).await;
+    let addresses = addresses.map_err(|error| ConnectError::Resolve {
+        host: options.host.clone(),
+        error,
+    })?;
+    let socket = options.common.socket_options();
+    let stream = connect(reactor, &addresses, &socket, CONNECT_TIMEOUT).await;
+    let stream = stream.map_err(|error| ConnectError::Connect(error.to_string()))?;
+    let address = stream.peer_address();
+    let calls = Rc::<Calls<Channel>>::default();
+    let channel = Channel::new(&host.credential(), options.version.number());
+    let asking = Asking {
+        caller: ConnectionCaller {
+            reactor: reactor.clone(),
+            connection: Connection::start(reactor, stream, channel, calls.clone()),
+            calls,
+        },
+    };
+    let found = begin(&asking, remote).await;
+    let (session, file, profile, lease) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            forget(&asking, host).await;
+            // Its slots are put back before anybody else takes them.
+            asking.caller.connection.close();
+            asking.caller.calls.end().await;
+            return Err(error);
+        }
+    };
+    Ok(Kept {
+        keeper: Keeper {
+            asking,
+            session,
+            file,
+        },
+        address,
+        profile,
+        lease,
+        verifier: host.lasting().next_verifier(),
+    })
+}
+
+/// Ends the session of a file that was never open, as far as the server answers.
+async fn forget(asking: &Asking, host: &Identity) {
+    let session = {
+        let mut lasting = host.lasting();
+        match lasting.handle {
+            None => lasting.session.take(),
+            Some(_) => None,
+        }
+    };
+    if let Some(session) = session {
+        let ended = within(
+            &asking.caller.reactor,
+            FORGET_TIMEOUT,
+            end_client(asking, &session),
+        );
+        tracing::debug!(result = ?ended.await, "ended the session");
+    }
+}
+
+/// Ends a session and its client.
+pub(crate) async fn end_client(asking: &Asking, session: &Session) -> Result<(), ConnectError> {
+    end_session(asking, session.made.id).await?;
+    let arguments = Arguments::default().destroy_client(session.client);
+    asking
+        .alone("DESTROY_CLIENTID", &arguments, |results| {
+            results.next(Number::DestroyClientid)
+        })
+        .await
+}
+
+type Begun = (
+    Session,
+    (FileHandle, StateId),
+    Profile<FileIdentity>,
+    Duration,
+);
+
+async fn begin(asking: &Asking, remote: &File) -> Result<Begun, ConnectError> {
+    let Remote { options, host, .. } = remote;
+    let before = host.lasting().session;
+    let (session, is_new) = match before {
+        Some(session) if take_up(asking, host, &session).await? => (session, false),
+        _ => (make_session(asking, options, host).await?, true),
+    };
+    let share = share(host, &session, 0..KEEPER_SLOTS);
+    asking
+        .caller
+        .connection
+        .with(|channel| channel.take_share(share));
+    let (file, attributes) = open(asking, options, host, &session, is_new).await?;
+    let profile = profile(options, host, &session.made, &attributes)?;
+    if !remote.recognise(&profile) {
+        return Err(ConnectError::OtherFile {
+            path: options.path_text(),
+        });
+    }
+    host.lasting().handle = Some(file.0);
+    let lease = Duration::from_secs(attributes.lease_seconds.clamp(4, 3600).into());
+    Ok((session, file, profile, lease))
+}
+
+/// The share of a session that a connection with these slots has.
+pub(crate) fn share(host: &Identity, session: &Session, slots: std::ops::Range<u32>) -> Share {
+    Share {
+        table: Arc::clone(&host.table),
+        session: session.made.id,
+        highest: session.made.slots - 1,
+        slots,
+    }
+}
+
+/// Takes a session up again, and settles what its connections left behind. False where the server does not know it any more.
+async fn take_up(
+    asking: &Asking,
+    host: &Identity,
+    session: &Session,
+) -> Result<bool, ConnectError> {
+    match bind(asking, session.made.id).await {
+        Ok(()) => {}
+        Err(ConnectError::Operation(failure)) if failure.status().is_some() => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    let slots = host.table.get(session.made.id, 0, session.made.slots);
+    for (number, slot) in (0..).zip(slots) {
+        if slot.is_uncertain && !settle(asking, host, session, number, slot).await? {
+            end_session(asking, session.made.id).await?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Ends a session, and with it all that it had under way.
+async fn end_session(asking: &Asking, session: SessionId) -> Result<(), ConnectError> {
+    let arguments = Arguments::default().destroy_session(session);
+    asking
+        .alone("DESTROY_SESSION", &arguments, |results| {
+            results.next(Number::DestroySession)
+        })
+        .await
+}
+
+/// Binds the connection to a session.
+pub(crate) async fn bind(asking: &Asking, session: SessionId) -> Result<(), ConnectError> {
+    let arguments = Arguments::default().bind(session);
+    asking
+        .alone("BIND_CONN_TO_SESSION", &arguments, |results| {
+            results.next(Number::BindConnToSession)
+        })
+        .await
+}
+
+/// Sends a request with the sequence ID of one that was not answered. Where that one came, it has ended when this is answered; where it
+/// did not, it is none any more. False where the slot cannot be used.
+async fn settle(
+    asking: &Asking,
+    host: &Identity,
+    session: &Session,
+    number: u32,
+    mut slot: Slot,
+) -> Result<bool, ConnectError> {
+    let made = &session.made;
+    let arguments = Arguments::default().sequence(made.id, slot.sequence, number, made.slots - 1);
+    let settled = asking.alone("SEQUENCE", &arguments, |results| {
+        results.sequence().map(drop)
+    });
+    let status = match settled.await {
+        Ok(()) => Status::Ok,
+        Err(ConnectError::Operation(failure)) => match failure.status() {
+            Some(status) => status,
+            None => return Err(failure.into()),
+        },
+        Err(error) => return Err(error),
+    };
+    match status {
+        Status::Ok | Status::SeqFalseRetry | Status::RetryUncachedRep => {
+            slot.advance();
+            host.table.put(made.id, number, &[slot]);
+            Ok(true)
+        }
+        Status::Delay => Err(Failure::Status {
+            operation: Number::Sequence,
+            status,
+        }
+        .into()),
+        _ => Ok(false),
+    }
+}
+
+async fn make_session(
+    asking: &Asking,
+    options: &Options,
+    host: &Identity,
+) -> Result<Session, ConnectError> {
+    let introduced = Arguments::default().exchange_id(host.verifier, &host.owner);
+    let client = asking.alone("EXCHANGE_ID", &introduced, |results| results.client());
+    let (client, sequence) = client.await.map_err(|error| match &error {
+        ConnectError::Operation(failure) if failure.status() == Some(Status::MinorVersMismatch) => {
+            ConnectError::Version {
+                minor: options.version.number(),
+            }
+        }
+        _ => error,
+    })?;
+    let fore = ChannelAttributes {
+        header_pad: 0,
+        request_bytes_max: TRANSFER_BYTES + HEAD_BYTES,
+        reply_bytes_max: TRANSFER_BYTES + HEAD_BYTES,
+        kept_reply_bytes_max: HEAD_BYTES,
+        operations_max: 64,
+        slots: SLOTS_MAX,
+    };
+    let back = ChannelAttributes {
+        request_bytes_max: 4096,
+        reply_bytes_max: 4096,
+        operations_max: 2,
+        slots: 1,
+        ..fore
+    };
+    let arguments = Arguments::default().create_session(client, sequence, &fore, &back);
+    let made = asking
+        .alone("CREATE_SESSION", &arguments, |results| results.session())
+        .await?;
+    let bytes = made.request_bytes_max.min(made.reply_bytes_max);
+    if made.slots <= KEEPER_SLOTS || bytes < 8 * HEAD_BYTES {
+        let slots = made.slots;
+        return Err(ConnectError::TooLittle { slots, bytes });
+    }
+    let session = Session { made, client };
+    host.table.begin(made.id, made.slots);
+    host.lasting().session = Some(session);
+    Ok(session)
+}
+
+/// Opens the file: the one that was open before, if any.
+async fn open(
+    asking: &Asking,
+    options: &Options,
+    host: &Identity,
+    session: &Session,
+    is_new: bool,
+) -> Result<((FileHandle, StateId), Attributes), ConnectError> {
+    let handle = host.lasting().handle;
+    let (client, read_only) = (session.client, host.read_only);
+    let explain = |failure| explain(failure, options, host);
+    let again = |handle: &FileHandle, which| {
+        let put = Arguments::default().put(handle);
+        put.open(client, read_only, which, None)
+            .get()
+            .attributes(&ATTRIBUTES)
+    };
+    let mut reclaimed = None;
+    if let (true, Some(handle)) = (is_new, handle) {
+        let arguments = again(&handle, Which::Previous);
+        reclaimed = asking.call("OPEN", &arguments, opened_of_handle).await.ok();
+    }
+    if is_new {
+        let arguments = Arguments::default().reclaim_complete();
+        let complete = |results: &mut Results<'_>| results.next(Number::ReclaimComplete);
+        match asking.call("RECLAIM_COMPLETE", &arguments, complete).await {
+            Err(ConnectError::Operation(failure))
+                if failure.status() == Some(Status::CompleteAlready) => {}
+            other => other?,
+        }
+    }
+    if let Some(found) = reclaimed {
+        return Ok(found);
+    }
+    if let Some(handle) = handle {
+        let arguments = again(&handle, Which::Current);
+        let found = asking.call("OPEN", &arguments, opened_of_handle).await;
+        return found.map_err(explain);
+    }
+    open_by_name(asking, options, host, session).await
+}
+
+async fn open_by_name(
+    asking: &Asking,
+    options: &Options,
+    host: &Identity,
+    session: &Session,
+) -> Result<((FileHandle, StateId), Attributes), ConnectError> {
+    let (name, directories) = options.path.split_last().expect("a path has a name");
+    // One after the other, so that an error can say which of them is not there.
+    let to_directory = |count: usize| {
+        let root = Arguments::default().root();
+        let names = directories[..count].iter();
+        names.fold(root, |arguments, name| arguments.lookup(name.as_bytes()))
+    };
+    for count in 1..=directories.len() {
+        let found = asking
+            .call("LOOKUP", &to_directory(count), |results| to(results, count))
+            .await;
+        found.map_err(|error| match &error {
+            ConnectError::Operation(failure) => match failure.status() {
+                Some(status) => ConnectError::NoDirectory {
+                    path: format!("/{}", directories[..count].join("/")),
+                    status,
+                },
+                None => error,
+            },
+            _ => error,
+        })?;
+    }
+    let explain = |error| explain(error, options, host);
+    let (client, read_only) = (session.client, host.read_only);
+    let count = directories.len();
+    let which = Which::Named(name.as_bytes());
+    let by_name = |create: Option<&AttributeChanges>| {
+        let opened = to_directory(count).open(client, read_only, which, create);
+        opened.get().attributes(&ATTRIBUTES)
+    };
+    let opened = |results: &mut Results<'_>| {
+        to(results, count)?;
+        opened(results)
+    };
+    let found = asking.call("OPEN", &by_name(None), opened).await;
+    let is_missing = |error: &ConnectError| {
+        let ConnectError::Operation(failure) = error else {
+            return false;
+        };
+        failure.status() == Some(Status::Noent)
+    };
+    match (found, options.size) {
+        (Err(error), Some(size)) if is_missing(&error) && !read_only => {
+            let changes = AttributeChanges {
+                size: Some(size),
+                mode: Some(MODE),
+                ..AttributeChanges::default()
+            };
+            let made = asking.call("OPEN", &by_name(Some(&changes)), opened).await;
+            let (file, mut attributes) = made.map_err(explain)?;
+            if attributes.size != size {
+                attributes = set_size(asking, &file, size).await?;
+            }
+            tracing::info!(path = options.path_text(), size, "made the file");
+            Ok((file, attributes))
+        }
+        (found, _) => found.map_err(explain),
+    }
+}
+
+/// Sets the size of a file that the server made without heeding it.
+async fn set_size(
+    asking: &Asking,
+    file: &(FileHandle, StateId),
+    size: u64,
+) -> Result<Attributes, ConnectError> {
+    let changes = AttributeChanges {
+        size: Some(size),
+        ..AttributeChanges::default()
+    };
+    let arguments = Arguments::default().put(&file.0).change(&file.1, &changes);
+    let arguments = arguments.attributes(&ATTRIBUTES);
+    asking
+        .call("SETATTR", &arguments, |results| {
+            results.next(Number::Putfh)?;
+            results.next(Number::Setattr)?;
+            results.read(Number::Setattr, weir_nfs::Bitmap::parse)?;
+            results.attributes()
+        })
+        .await
+}
+
+/// Reads the results of a way from the root through `count` directories.
+fn to(results: &mut Results<'_>, count: usize) -> Result<(), Failure> {
+    results.next(Number::Putrootfh)?;
+    (0..count).try_for_each(|_| results.next(Number::Lookup))
+}
+
+fn opened(results: &mut Results<'_>) -> Result<((FileHandle, StateId), Attributes), Failure> {
+    let stateid = results.open()?;
+    let handle = results.handle()?;
+    let attributes = results.attributes()?;
+    // The newest of the open, whatever else is opened by the same owner.
+    let stateid = StateId {
+        seqid: 0,
+        ..stateid
+    };
+    Ok(((handle, stateid), attributes))
+}
+
+fn opened_of_handle(
+    results: &mut Results<'_>,
+) -> Result<((FileHandle, StateId), Attributes), Failure> {
+    results.next(Number::Putfh)?;
+    opened(results)
+}
+
+/// The error of an OPEN that says what to do.
+fn explain(error: ConnectError, options: &Options, host: &Identity) -> ConnectError {
+    let ConnectError::Operation(failure) = &error else {
+        return error;
+    };
+    let path = options.path_text();
+    match failure.status() {
+        Some(Status::Noent | Status::Stale) => ConnectError::NoFile { path },
+        Some(Status::Isdir | Status::Symlink | Status::Inval | Status::WrongType) => {
+            ConnectError::NotAFile { path }
+        }
+        Some(status @ (Status::Access | Status::Perm | Status::Rofs)) => ConnectError::NotAllowed {
+            path,
+            read_only: host.read_only,
+            uid: host.uid,
+            status,
+        },
+        _ => error,
+    }
+}
+
+/// Asks for the file as it is now; none where it is gone.
+pub(crate) async fn look(
+    keeper: &Keeper,
+    remote: &File,
+) -> Result<Option<Profile<FileIdentity>>, ConnectError> {
+    let Remote { options, host, .. } = remote;
+    let arguments = Arguments::default()
+        .put(&keeper.file.0)
+        .attributes(&ATTRIBUTES);
+    let found = keeper.asking.call("GETATTR", &arguments, |results| {
+        results.next(Number::Putfh)?;
+        results.attributes()
+    });
+    let attributes = match found.await {
+        Ok(attributes) => attributes,
+        Err(ConnectError::Operation(failure)) if failure.status() == Some(Status::Stale) => {
+            tracing::warn!(path = options.path_text(), "the file is gone");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let made = &keeper.session.made;
+    let options = Options {
+        size: None,
+        ..options.clone()
+    };
+    Ok(Some(profile(&options, host, made, &attributes)?))
+}
+
+/// The file as a volume.
+fn profile(
+    options: &Options,
+    host: &Identity,
+    made: &Made,
+    attributes: &Attributes,
+) -> Result<Profile<FileIdentity>, ConnectError> {
+    let path = || options.path_text();
+    if attributes.kind != file_type::REGULAR {
+        return Err(ConnectError::NotAFile { path: path() });
+    }
+    let found = attributes.size;
+    if let Some(wanted) = options.size.filter(|&size| size != found) {
+        return Err(ConnectError::OtherSize {
+            path: path(),
+            found,
+            wanted,
+        });
+    }
+    let fitting = match found.is_multiple_of(4096) {
+        true => BlockSize::B4096,
+        false => BlockSize::B512,
+    };
+    let wanted = || options.block_size.unwrap_or(fitting);
+    let block_size = *host.block_size.get_or_init(wanted);
+    let bytes = block_size.bytes();
+    if found == 0 || !found.is_multiple_of(u64::from(bytes)) {
+        return Err(ConnectError::NoBlocks {
+            path: path(),
+            bytes: found,
+            block_size: bytes,
+        });
+    }
+    let session = made.request_bytes_max.min(made.reply_bytes_max) - HEAD_BYTES;
+    let most = |said: Option<u64>| said.unwrap_or(u64::MAX).min(session.into()) as u32;
+    let transfer = most(attributes.read_bytes_max).min(most(attributes.write_bytes_max));
+    let transfer = transfer.min(Pool::LONGEST as u32) / bytes;
+    if transfer == 0 {
+        return Err(ConnectError::TooLittle {
+            slots: made.slots,
+            bytes: session,
+        });
+    }
+    let geometry = Geometry {
+        generation: 0,
+        block_size,
+        blocks: found / u64::from(bytes),
+        transfer_blocks_max: transfer,
+        transfer_blocks_optimal: (4096 / bytes).max(1),
+        memory_alignment: 1,
+        deallocate_blocks: 0,
+        deallocated_read: DeallocatedRead::Unknown,
+        volatile_cache: true,
+        read_only: host.read_only,
+        atomic_blocks: 1,
+        atomic_blocks_power_fail: 1,
+        compare_write_blocks: 0,
+    };
+    let limits = Limits {
+        block_size,
+        transfer_blocks_max: transfer,
+        write_zeroes_blocks_max: 0,
+        write_zeroes_deallocates: false,
+        write_zeroes_without_data: false,
+        verify_blocks_max: 0,
+        deallocate_blocks_max: 0,
+        compare: false,
+        compare_write_blocks_max: 0,
+        force_unit_access: true,
+        write_zeroes_force_unit_access: false,
+    };
+    Ok(Profile {
+        identity: FileIdentity {
+            fsid: attributes.fsid,
+            fileid: attributes.fileid,
+        },
+        geometry,
+        limits,
+    })
+}

@@ -1,0 +1,147 @@
+//! A file as a volume: what it holds, and how it may be opened.
+
+use std::time::Duration;
+
+use weir_block::{BlockSize, Operation, VolumeError};
+use weir_nfs_host::{ConnectError, MinorVersion, Options};
+use weir_nfs_server::NfsConfig;
+use weir_testing::initiator::{Client, foreign_commands, foreign_random_requests, pattern, write};
+
+use crate::scene::*;
+
+#[test]
+fn every_command_and_random_requests() {
+    type Change = (fn(&mut NfsConfig), fn(&mut Options));
+    let ways: [Change; 4] = [
+        (|_| {}, |_| {}),
+        (
+            |config| config.transfer_bytes_max = 16 << 10,
+            |options| {
+                options.version = MinorVersion::One;
+                options.block_size = Some(BlockSize::B512);
+            },
+        ),
+        (
+            |config| config.slots_max = 16,
+            |options| options.connections = Some(1),
+        ),
+        (
+            |_| {},
+            |options| {
+                options.connections = Some(16);
+                options.common.depth = 2;
+            },
+        ),
+    ];
+    for (server, client) in ways {
+        let mut config = config();
+        server(&mut config);
+        simulated(config, move |reactor, server, _| async move {
+            let mut options = server.options();
+            client(&mut options);
+            let volume = open(&reactor, options).await;
+            foreign_commands(&reactor, &volume).await;
+            foreign_random_requests(&reactor, &volume).await;
+        });
+    }
+}
+
+#[test]
+fn what_is_flushed_is_in_the_file() {
+    simulated(config(), |reactor, server, _| async move {
+        let volume = open(&reactor, server.options()).await;
+        let geometry = volume.geometry();
+        assert_eq!(
+            (geometry.length_bytes(), geometry.block_size),
+            (BYTES, BlockSize::B4096)
+        );
+        let mut client = Client::new(&volume, &reactor, 32);
+        let data = pattern(BYTES as usize, 3);
+        for (index, piece) in data.chunks(1 << 20).enumerate() {
+            client.write(index as u64 * 256, piece, 4096).await.unwrap();
+        }
+        assert_eq!(client.call(Operation::Flush).await.result, Ok(()));
+        assert!(server.behind().await == data);
+    });
+}
+
+/// More than is retained without a COMMIT: writes are followed by one.
+#[test]
+fn much_is_committed_though_nobody_flushes() {
+    simulated(config(), |reactor, server, _| async move {
+        let volume = open(&reactor, server.options()).await;
+        let mut client = Client::new(&volume, &reactor, 32);
+        let rounds = (100 << 20) / BYTES;
+        for round in 0..rounds {
+            let data = pattern(1 << 20, round as u8);
+            for piece in 0..8 {
+                client.submit(write(piece * 256, &data, 4096));
+            }
+            for _ in 0..8 {
+                assert_eq!(client.next().await.result, Ok(()));
+            }
+        }
+        drop(client);
+        let last = pattern(1 << 20, (rounds - 1) as u8);
+        let mut client = Client::new(&volume, &reactor, 4);
+        assert!(client.read(0, 256).await.unwrap() == last);
+    });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    simulated(config(), |reactor, server, _| async move {
+        let options = server.options();
+        let refused = async |options: Options| {
+            let error = try_open(&reactor, options).await.map(drop);
+            error.expect_err("it does not open")
+        };
+        let absent = Options {
+            size: None,
+            ..options.clone()
+        };
+        let error = refused(absent).await;
+        assert!(matches!(error, ConnectError::NoFile { .. }), "{error}");
+        let place = |path: &[&str]| Options {
+            path: path.iter().map(|&name| name.to_owned()).collect(),
+            ..options.clone()
+        };
+        let error = refused(place(&["exports", "other", "a"])).await;
+        let text = error.to_string();
+        assert!(text.contains("no /exports/other"), "{text}");
+        drop(open(&reactor, options.clone()).await);
+        let error = refused(Options {
+            size: Some(BYTES / 2),
+            ..options.clone()
+        });
+        assert!(matches!(error.await, ConnectError::OtherSize { .. }));
+        let error = refused(place(&["exports"])).await;
+        assert!(
+            matches!(
+                error,
+                ConnectError::NotAFile { .. } | ConnectError::OtherSize { .. }
+            ),
+            "{error}"
+        );
+        let error = refused(Options {
+            port: 1,
+            ..options.clone()
+        });
+        assert!(matches!(error.await, ConnectError::Connect(_)));
+        // As it is there now, it need not be made.
+        let there = Options {
+            size: None,
+            ..options
+        };
+        let host = host(1);
+        let read_only = host.open(&reactor, there, true).await.expect("it opens");
+        let volume: std::sync::Arc<dyn weir_block::Volume> = read_only;
+        let mut client = Client::new(&volume, &reactor, 1);
+        let refused = client.write(0, &[1; 4096], 4096).await;
+        assert_eq!(refused, Err(VolumeError::ReadOnly));
+        assert!(client.read(0, 1).await.is_ok());
+        drop((client, volume));
+        host.close_all().await;
+        reactor.sleep(Duration::from_secs(1)).await;
+    });
+}
