@@ -5,21 +5,28 @@
 
 use std::sync::Arc;
 
-use weir_block::Volume;
+use weir_block::{Operation, Volume};
 use weir_nfs_host::{MinorVersion, Options};
-use weir_testing::initiator::{foreign_commands, foreign_random_requests, on_machine};
+use weir_testing::initiator::{
+    Client, foreign_commands, foreign_random_requests, on_machine, pattern,
+};
 use weir_volume::VolumeUrl;
 
 use crate::scene::host;
 
-#[test]
-fn every_command_and_random_requests_at_another_server() {
+/// The file to test against; without one the test says that it was skipped.
+fn options() -> Option<Options> {
     let Ok(url) = std::env::var("WEIR_TEST_NFS_URL") else {
         eprintln!("skipped: needs a foreign server; tests/vm/run foreign-nfs brings one");
-        return;
+        return None;
     };
     let url: VolumeUrl = url.parse().expect("WEIR_TEST_NFS_URL is a volume's URL");
-    let options = Options::from_url(&url).expect("it is a file's");
+    Some(Options::from_url(&url).expect("it is a file's"))
+}
+
+#[test]
+fn every_command_and_random_requests_at_another_server() {
+    let Some(options) = options() else { return };
     let ways: [fn(&mut Options); 3] = [
         |_| {},
         |options| options.version = MinorVersion::One,
@@ -37,4 +44,31 @@ fn every_command_and_random_requests_at_another_server() {
             host.close_all().await;
         });
     }
+}
+
+/// `RESTART` starts the server anew.
+#[test]
+fn a_server_that_starts_anew() {
+    let Some(options) = options() else { return };
+    on_machine(move |reactor| async move {
+        let host = host(1);
+        let volume: Arc<dyn Volume> = host.open(&reactor, options, false).await.unwrap();
+        let mut client = Client::new(&volume, &reactor, 4);
+        let size = volume.geometry().block_size.bytes() as usize;
+        for round in 0..3 {
+            let data = pattern(64 * size, round);
+            client.write(7, &data, size).await.unwrap();
+            let script = std::env::var("RESTART").expect("a script");
+            let restarted = reactor.offload(move || {
+                let mut shell = std::process::Command::new("bash");
+                shell.args(["-c", &script]).status()
+            });
+            let status = restarted.await.expect("it runs").expect("there is a shell");
+            assert!(status.success());
+            assert!(client.read(7, 64).await.unwrap() == data, "round {round}");
+            assert_eq!(client.call(Operation::Flush).await.result, Ok(()));
+            assert!(client.read(7, 64).await.unwrap() == data, "round {round}");
+        }
+        host.close_all().await;
+    });
 }
