@@ -252,6 +252,11 @@ impl<P: Protocol> Shared<P> {
         self.home.post(HomeMessage::Left { member: member.id });
     }
 
+    /// The association in use.
+    pub(crate) fn association(&self) -> Option<Arc<Association<P>>> {
+        lock(&self.state).association.clone()
+    }
+
     /// The queues that there are.
     pub(crate) fn members(&self) -> Vec<Arc<Member<P>>> {
         lock(&self.state).members.clone()

@@ -13,7 +13,7 @@ use weir_reactor::{Reactor, oneshot};
 
 use crate::home::Home;
 use crate::lock::lock;
-use crate::protocol::{Next, Protocol};
+use crate::protocol::{Association, Next, Protocol};
 use crate::queue::IoQueue;
 use crate::shared::{HomeMessage, Shared};
 
@@ -98,6 +98,12 @@ impl<P: Protocol> RemoteVolume<P> {
         let (sender, receiver) = oneshot();
         self.shared.home.post(HomeMessage::Close(Some(sender)));
         receiver.await;
+    }
+
+    /// The association in use; none while the target is lost.
+    #[must_use]
+    pub fn association(&self) -> Option<Arc<Association<P>>> {
+        self.shared.association()
     }
 
     /// Where it is, and how it is reached.

@@ -53,6 +53,14 @@ pub struct Details {
     verifier: Arc<OnceLock<[u8; 8]>>,
 }
 
+impl Details {
+    /// Slots of the session.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.session.made.slots
+    }
+}
+
 impl Protocol for Nfs {
     type Wire = Channel;
     type Options = Options;

@@ -320,6 +320,7 @@ impl Asking {
     ) -> Result<T, ConnectError> {
         let reactor = &self.caller.reactor;
         let end = reactor.now() + DELAY_MAX;
+        let mut was_put_off = false;
         loop {
             let asked = self.ask(what, arguments.clone(), true, TIMEOUT).await?;
             let result = match &asked {
@@ -335,6 +336,12 @@ impl Asking {
             match result {
                 Ok(found) => return Ok(found),
                 Err(failure) if is_delay(&failure) && reactor.now() < end => {
+                    if !was_put_off && failure.status() == Some(Status::Grace) {
+                        tracing::warn!(
+                            "the server waits for the clients that it had before it started: this takes up to some minutes"
+                        );
+                    }
+                    was_put_off = true;
                     reactor.sleep(DELAY).await;
                 }
                 Err(failure) => return Err(failure.into()),

@@ -8,6 +8,7 @@ use crate::units;
 
 const DRIVES: &str = include_str!("../published/drives.toml");
 const PROTOCOLS: &str = include_str!("../published/vsphere.toml");
+const CONNECTIONS: &str = include_str!("../published/nfs.toml");
 
 /// The published drives.
 #[derive(Debug, Clone, Deserialize)]
@@ -252,6 +253,92 @@ impl Protocols {
 #[must_use]
 pub fn protocols() -> Protocols {
     toml::from_str(PROTOCOLS).expect("the published data is well formed")
+}
+
+/// One NFS mount over one connection and over several, as published.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connections {
+    /// Publisher.
+    pub source: String,
+    /// The load of both runs.
+    pub load: ConnectionsLoad,
+    /// Statements.
+    pub claims: ConnectionsClaims,
+    /// The runs: over one connection, and over several.
+    #[serde(rename = "run")]
+    pub runs: Vec<ConnectionsRun>,
+}
+
+/// The load of the runs over connections.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsLoad {
+    /// KiB of a read.
+    pub block_kibibytes: f64,
+    /// Reads in flight of a job.
+    pub depth: f64,
+    /// GiB of the file.
+    pub file_gibibytes: f64,
+    /// Seconds of a run.
+    pub seconds: f64,
+}
+
+/// Statements on connections.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsClaims {
+    /// Gb/s of the link.
+    pub link_gigabits: f64,
+    /// GB/s at which reads over one connection stall, about.
+    pub read_gigabytes: f64,
+    /// GB/s at which writes do, about.
+    pub write_gigabytes: f64,
+}
+
+/// One published run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsRun {
+    /// Connections of the mount.
+    pub connections: u32,
+    /// Jobs, each with reads of its own in flight.
+    pub jobs: u32,
+    /// MiB a second.
+    pub mebibytes_per_second: f64,
+    /// Thousands of reads a second, where they are printed.
+    pub kilo_iops: Option<f64>,
+    /// Mean latency.
+    pub mean_milliseconds: f64,
+    /// Latency that 99 of 100 reads do not exceed.
+    pub p99_milliseconds: f64,
+    /// Percent of a processor's time in the kernel.
+    pub system_percent: f64,
+    /// GiB read in all, where they are printed.
+    pub gibibytes_read: Option<f64>,
+}
+
+impl Connections {
+    /// Reads in flight of a run.
+    #[must_use]
+    pub fn in_flight(&self, run: &ConnectionsRun) -> f64 {
+        self.load.depth * f64::from(run.jobs)
+    }
+
+    /// Reads a second of a run, by its throughput.
+    #[must_use]
+    pub fn iops(&self, run: &ConnectionsRun) -> f64 {
+        run.mebibytes_per_second * 1024.0 / self.load.block_kibibytes
+    }
+}
+
+/// The published runs over connections.
+///
+/// # Panics
+/// Never: the data is part of the program, and tested.
+#[must_use]
+pub fn connections() -> Connections {
+    toml::from_str(CONNECTIONS).expect("the published data is well formed")
 }
 
 #[cfg(test)]

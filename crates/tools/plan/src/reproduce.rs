@@ -4,14 +4,16 @@
 
 mod ceph;
 mod checks;
+mod nfs;
 mod vsphere;
 
 use std::collections::BTreeMap;
 
 pub use ceph::{Beside, ceph};
+pub use nfs::{Case, CaseRun, cases, nfs};
 pub use vsphere::{Measured, vsphere};
 
-use checks::{Check, Word, agree, check_section, disagreements};
+use checks::{Check, Word, agree, check_section, disagreements, own_section};
 
 use crate::drive::Drive;
 use crate::published::{self, PublishedDrive};
@@ -382,6 +384,7 @@ mod tests {
         let others = [
             recorder(&BTreeMap::new(), &[], 0.0).unwrap(),
             vsphere(&Measured::new()),
+            nfs(&[], None),
         ];
         for mut sheet in others {
             let checks = sheet.sections.iter_mut().find(|of| of.name == "checks");

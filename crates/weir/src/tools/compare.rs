@@ -13,6 +13,7 @@ use weir_load::bench::Arrivals;
 use weir_volume::VolumeUrl;
 
 use super::bench::arrivals;
+use super::knobs::{Knob, settings};
 use super::laboratory::{Laboratory, LaboratoryArguments};
 use super::present;
 
@@ -30,6 +31,9 @@ pub(crate) struct CompareArguments {
     /// The volumes of the other side, which are driven at the same time, as those named before are: as many
     #[arg(long, value_name = "URL", num_args = 1..)]
     against: Vec<VolumeUrl>,
+    /// Compare one volume with itself under these values, such as connections=1,16; what can be swept is what weir curve sweeps
+    #[arg(long, value_name = "WHAT=VALUE,...", conflicts_with = "against")]
+    sweep: Vec<Knob>,
     /// Requests in flight per queue when each does as much as it can [default: found]
     #[arg(long, short = 'd', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: Option<u32>,
@@ -82,7 +86,23 @@ fn link(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<ExitCode> {
-    let sides = sides(&arguments.urls, &arguments.against)?;
+    let sides = match (arguments.sweep.as_slice(), arguments.urls.as_slice()) {
+        ([], urls) => sides(urls, &arguments.against)?,
+        (sweep, [url]) => {
+            let settings = settings(std::slice::from_ref(url), sweep)?;
+            sides(
+                &settings
+                    .into_iter()
+                    .flat_map(|of| of.urls)
+                    .collect::<Vec<_>>(),
+                &[],
+            )?
+        }
+        (_, urls) => bail!(
+            "--sweep compares one volume with itself, and there are {}",
+            urls.len()
+        ),
+    };
     let seed = arguments.laboratory.seed;
     let with_range = arguments.laboratory.requests.range.is_some();
     let laboratory = Laboratory::open(arguments.laboratory, &sides, true)?;

@@ -51,8 +51,8 @@ pub(crate) struct CurveArguments {
     /// Add no points where the knee and the objectives are
     #[arg(long)]
     no_refinement: bool,
-    /// Measure a curve under each of these values, such as send-buffer=64KiB,256KiB,1MiB, and tell which is the best. There are send-buffer,
-    /// receive-buffer, congestion-control and dscp of the connections to nvme+tcp: volumes, and listener, HOST:PORT of one
+    /// Measure a curve under each of these values, such as send-buffer=64KiB,256KiB,1MiB, and tell which is the best. There are connections,
+    /// send-buffer, receive-buffer, congestion-control and dscp of nvme+tcp:, iscsi: and nfs: volumes, and listener, HOST:PORT of one
     /// gateway's listeners, which have socket options of their own. Given several times, every value goes with every other
     #[arg(long, value_name = "WHAT=VALUE,...")]
     sweep: Vec<Knob>,

@@ -16,12 +16,12 @@ use weir_lab::job::{Job, JobFile, Phase};
 use weir_lab::secret;
 use weir_load::Stop;
 use weir_load::bench::{self, BenchConfig, BenchReport};
-use weir_nvme_host::SCHEME;
 use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
 use super::agents::{self, AgentsArguments, With};
 use super::destroy::DestroyArguments;
+use super::knobs::connections_parameter;
 use super::laboratory::{Usage, check_hosts, document, grouped, judged, latencies, law, show};
 use super::present;
 use super::report::ResultArguments;
@@ -224,11 +224,8 @@ fn shares(one: &Job, other: &Job) -> bool {
 
 /// Where the URL does not say how many queues a controller has, or how many sessions or connections, it has as many as are asked for.
 fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
-    let parameter = match url.scheme() {
-        SCHEME => "queues",
-        weir_iscsi_host::SCHEME => "sessions",
-        weir_nfs_host::SCHEME => "connections",
-        _ => return Ok(url.clone()),
+    let Some(parameter) = connections_parameter(url) else {
+        return Ok(url.clone());
     };
     match url.parameters().text(parameter)? {
         Some(_) => Ok(url.clone()),

@@ -1,4 +1,4 @@
-//! What `weir curve --sweep` turns: options of the connections to `nvme+tcp:` volumes, and which of a gateway's listeners they go to.
+//! Settings that `--sweep` goes through: the connections to a volume and their options, and which of a gateway's listeners they go to.
 //!
 //! A listener's own options are the gateway's (`weir listener add --send-buffer ...`): a gateway has several listeners that differ in them, and the sweep goes
 //! from one to the next.
@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use weir_block::size;
-use weir_nvme_host::SCHEME;
 use weir_volume::VolumeUrl;
 
 /// Settings of a sweep: each is opened, and measured for minutes.
@@ -15,9 +14,20 @@ const SETTINGS_MAX: usize = 64;
 /// The largest differentiated services code point.
 const DSCP_MAX: u8 = 63;
 
+/// The parameter of a volume's URL that says how many connections carry its I/O; none where it has none.
+pub(super) fn connections_parameter(url: &VolumeUrl) -> Option<&'static str> {
+    match url.scheme() {
+        weir_nvme_host::SCHEME => Some("queues"),
+        weir_iscsi_host::SCHEME => Some("sessions"),
+        weir_nfs_host::SCHEME => Some("connections"),
+        _ => None,
+    }
+}
+
 /// What one value of a sweep changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    Connections,
     SendBuffer,
     ReceiveBuffer,
     CongestionControl,
@@ -26,7 +36,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [
+    const ALL: [Kind; 6] = [
+        Kind::Connections,
         Kind::SendBuffer,
         Kind::ReceiveBuffer,
         Kind::CongestionControl,
@@ -37,6 +48,7 @@ impl Kind {
     /// As `weir listener` calls it.
     fn name(self) -> &'static str {
         match self {
+            Kind::Connections => "connections",
             Kind::SendBuffer => "send-buffer",
             Kind::ReceiveBuffer => "receive-buffer",
             Kind::CongestionControl => "congestion-control",
@@ -46,8 +58,9 @@ impl Kind {
     }
 
     /// The parameter of a URL; none where it is another part of it.
-    fn parameter(self) -> Option<&'static str> {
+    fn parameter(self, url: &VolumeUrl) -> Option<&'static str> {
         match self {
+            Kind::Connections => connections_parameter(url),
             Kind::SendBuffer => Some("sndbuf"),
             Kind::ReceiveBuffer => Some("rcvbuf"),
             Kind::CongestionControl => Some("congestion"),
@@ -65,6 +78,12 @@ impl Kind {
                 Ok(number) if number <= DSCP_MAX => Ok(()),
                 _ => Err(format!("'{value}' is not a number from 0 to {DSCP_MAX}")),
             },
+            Kind::Connections => match value.parse::<u16>() {
+                Ok(1..) => Ok(()),
+                _ => Err(format!(
+                    "'{value}' is not a number of connections, 1 or more"
+                )),
+            },
             Kind::Listener => authority(value).map(drop),
             // Which there are is the kernel's matter.
             Kind::CongestionControl if value.is_empty() => {
@@ -77,7 +96,7 @@ impl Kind {
 
 /// `HOST:PORT`.
 fn authority(text: &str) -> Result<(String, Option<u16>), String> {
-    let url = format!("{SCHEME}://{text}/nqn");
+    let url = format!("nvme+tcp://{text}/nqn");
     let url = url
         .parse::<VolumeUrl>()
         .map_err(|error| error.to_string())?;
@@ -167,10 +186,10 @@ impl Setting {
 
 /// The URL with another value of this.
 fn turned(url: &VolumeUrl, kind: Kind, value: &str) -> anyhow::Result<VolumeUrl> {
-    if url.scheme() != SCHEME {
-        bail!("{url} has no TCP connection: --sweep goes with {SCHEME}: volumes");
+    if connections_parameter(url).is_none() {
+        bail!("{url} has no TCP connection: --sweep goes with nvme+tcp:, iscsi: and nfs: volumes");
     }
-    let Some(parameter) = kind.parameter() else {
+    let Some(parameter) = kind.parameter(url) else {
         let (host, port) = authority(value).map_err(anyhow::Error::msg)?;
         return Ok(url.clone().with_authority(&host, port));
     };
@@ -224,6 +243,22 @@ mod tests {
     }
 
     #[test]
+    fn connections_have_the_name_that_their_protocol_gives_them() {
+        let axis = knobs(&["connections=1,16"]);
+        for (of, with) in [
+            ("nvme+tcp://h/n", "nvme+tcp://h/n?queues=16"),
+            (
+                "iscsi://h/iqn.2026-01.org.example:a/0",
+                "iscsi://h/iqn.2026-01.org.example:a/0?sessions=16",
+            ),
+            ("nfs://h/export/file", "nfs://h/export/file?connections=16"),
+        ] {
+            let settings = settings(&[url(of)], &axis).unwrap();
+            assert_eq!(settings[1].urls[0].to_string(), with);
+        }
+    }
+
+    #[test]
     fn without_an_axis_the_volumes_are_as_they_are() {
         let settings = settings(&[url("mem:?size=1M")], &[]).unwrap();
         assert_eq!((settings.len(), settings[0].name.as_str()), (1, ""));
@@ -236,6 +271,7 @@ mod tests {
             ("send-buffer", "WHAT=VALUE"),
             ("sndbuf=1k,2k", "send-buffer, receive-buffer"),
             ("send-buffer=1k", "two at least"),
+            ("connections=0,1", "'0' is not a number of connections"),
             ("send-buffer=1k,x", "'x' is not a size"),
             ("dscp=1,64", "0 to 63"),
             ("dscp=1,2,1", "1 is there twice"),

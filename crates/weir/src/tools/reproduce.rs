@@ -3,6 +3,7 @@
 //! What is run, is run by the commands that anyone would run for it, as processes of their own; the report names them.
 
 mod gateways;
+mod nfs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,8 @@ enum Article {
     Ceph(CephArguments),
     /// iSCSI and NVMe over RoCE v2 under vSphere: 4K and 64K reads, SQL and Oracle, at parts of each side's maximum
     Vsphere(VsphereArguments),
+    /// NFS over one TCP connection and over 16 (nconnect): at equal reads in flight, and as published
+    Nfs(nfs::NfsArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -162,7 +165,10 @@ struct VsphereArguments {
     )]
     duration: Duration,
     /// Run nothing: only what was published, its contradictions, and what follows from it
-    #[arg(long, conflicts_with = "target")]
+    #[arg(
+        long,
+        conflicts_with_all = ["target", "against", "destroy_data", "workload", "rounds", "duration"]
+    )]
     no_run: bool,
     #[command(flatten)]
     sheet: SheetArguments,
@@ -173,6 +179,7 @@ pub(crate) fn run(arguments: &ReproduceArguments, json: bool) -> anyhow::Result<
         Article::Recorder(arguments) => recorder(arguments, json),
         Article::Ceph(arguments) => ceph(arguments, json),
         Article::Vsphere(arguments) => vsphere(arguments, json),
+        Article::Nfs(arguments) => nfs::run(arguments, json),
     }
 }
 

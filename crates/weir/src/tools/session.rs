@@ -184,6 +184,11 @@ impl Session {
         self.iscsi.name()
     }
 
+    /// This machine as an NFS client.
+    pub(crate) fn nfs(&self) -> Arc<NfsHost> {
+        Arc::clone(&self.nfs)
+    }
+
     /// A host that nobody has seen before.
     pub(crate) fn another_host(&self) -> HostIdentity {
         let mut bytes = [0; 16];

@@ -18,6 +18,11 @@ pub(super) struct WatchArguments {
 }
 
 impl WatchArguments {
+    /// The process that is watched.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.gateway_pid
+    }
+
     /// Looks at the process for the first time.
     pub(super) fn watched(&self) -> anyhow::Result<Option<Watched>> {
         let Some(pid) = self.gateway_pid else {

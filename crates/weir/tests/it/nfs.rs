@@ -92,3 +92,104 @@ fn a_directory_is_exported_and_stays_so() {
     );
     assert_eq!(gateway.end(), Some(0));
 }
+
+/// A gateway that exports a folder, and the beginning of the URLs of its files; none where the process may not serve directories.
+fn exported() -> Option<(Gateway, String)> {
+    let gateway = Gateway::started();
+    let folder = gateway.path("share");
+    std::fs::create_dir(&folder).expect("it is made");
+    let source = format!("dir:{}", folder.display());
+    let added = gateway.weir(&format!(
+        "export add /exports/share {source} --allow 127.0.0.0/8"
+    ));
+    let text = String::from_utf8_lossy(&added.stderr);
+    if text.contains("CAP_DAC_READ_SEARCH") {
+        eprintln!("skipped: the process has no CAP_DAC_READ_SEARCH");
+        return None;
+    }
+    assert!(added.status.success(), "{text}");
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port} --protocol nfs"));
+    Some((gateway, format!("nfs://127.0.0.1:{port}/exports/share")))
+}
+
+#[test]
+fn a_file_is_a_volume_for_every_tool() {
+    let Some((mut gateway, place)) = exported() else {
+        return;
+    };
+    let file = format!("{place}/disk.img");
+    gateway.fails(
+        &format!("bench {file} -t 100ms"),
+        &["with size= it is made"],
+    );
+    gateway.fails(
+        &format!("bench {place}/folder/disk.img -t 100ms"),
+        &["/exports/share/folder", "NFS4ERR_NOENT"],
+    );
+    gateway.fails(&format!("bench {file}?version=3 -t 100ms"), &["4.1 or 4.2"]);
+    gateway.ok(&format!("verify {file}?size=8M&connections=4 --seed 3"));
+    let kept = std::fs::metadata(gateway.path("share/disk.img")).expect("it is made");
+    assert_eq!(
+        (kept.len(), kept.permissions().mode() & 0o777),
+        (8 << 20, 0o600)
+    );
+    gateway.ok(&format!("verify {file}?version=4.1 --seed 3 --check"));
+    gateway.fails(
+        &format!("verify {file}?size=16M"),
+        &["has 8388608 bytes", "leave size= out"],
+    );
+    let copy = gateway.path("copy.img");
+    gateway.ok(&format!("copy {file} file:{}?size=8M", copy.display()));
+    let both = [
+        std::fs::read(gateway.path("share/disk.img")),
+        std::fs::read(&copy),
+    ];
+    let [one, other] = both.map(|read| read.expect("it is there"));
+    assert!(one == other, "the copy differs");
+    // A gateway serves it on, by another protocol.
+    gateway.ok(&format!("volume add onwards {file}"));
+    assert!(gateway.ok("volume show onwards").contains("8 MiB"));
+    gateway.ok("volume remove onwards");
+    assert_eq!(gateway.end(), Some(0));
+}
+
+#[test]
+fn the_article_on_connections_is_run() {
+    let Some((gateway, place)) = exported() else {
+        return;
+    };
+    let file = format!("{place}/test.img");
+    gateway.fails(
+        "reproduce nfs --target file:/x",
+        &["no file on an NFS server"],
+    );
+    gateway.fails(
+        &format!("reproduce nfs --target {file}?connections=2"),
+        &["says connections=", "leave it out"],
+    );
+    gateway.ok(&format!("verify {file}?size=64M"));
+    let pid = std::process::id();
+    let sheet = gateway.json(&format!(
+        "reproduce nfs --target {file} --rounds 2 -t 100ms --gateway-pid {pid} --link 40"
+    ));
+    let section = |name: &str| {
+        let sections = sheet["sections"].as_array().expect("sections");
+        let found = sections.iter().find(|section| section["name"] == name);
+        found.expect("it is there").clone()
+    };
+    let measured = section("measured");
+    assert_eq!(measured["columns"].as_array().map(Vec::len), Some(4));
+    let rows = measured["rows"].as_array().expect("rows");
+    for row in rows.iter().filter(|row| row["name"] != "limit") {
+        let cells = row["cells"].as_array().expect("cells");
+        let are_there = cells.iter().all(|cell| cell["value"].as_f64().is_some());
+        assert!(cells.len() == 4 && are_there, "{row}");
+    }
+    let gains = section("gains");
+    assert_eq!(gains["rows"].as_array().map(Vec::len), Some(3));
+    let told = sheet["caveats"].to_string();
+    for part in ["grants a session 1024 slots", "connections=16&depth=256"] {
+        assert!(told.contains(part), "no {part} in {told}");
+    }
+}

@@ -601,8 +601,17 @@ fn the_articles_stand_beside_their_own_figures() {
     let published = values(&vsphere, "differences", "sql-90-10-at-100");
     assert_eq!(published[0], -78.2);
     assert!(text.contains("1.813 x 0.632 = 1.146"), "{text}");
+    let (nfs, text) = planned(folder.path(), &["reproduce", "nfs", "--no-run"]);
+    assert_eq!(values(&nfs, "checks", "one-change"), [0.0]);
+    assert_eq!(values(&nfs, "published", "in-flight"), [128.0, 256.0]);
+    assert!(text.contains("read 13.8 times"), "{text}");
     for ignored in [
-        &["ceph", "--clients", "2"][..],
+        &["nfs", "--no-run", "--rounds", "2"][..],
+        &["nfs", "--no-run", "--link", "40"],
+        &["nfs", "--no-run", "--gateway-pid", "1"],
+        &["vsphere", "--no-run", "--rounds", "5"],
+        &["vsphere", "--no-run", "-w", "sql-90-10"],
+        &["ceph", "--clients", "2"],
         &["ceph", "--depths", "1"],
         &["ceph", "--duration", "1s"],
         &["recorder", "--no-run", "--seed", "2"],

@@ -91,6 +91,32 @@ pub(super) fn check_section(checks: Vec<Check>) -> Section {
     }
 }
 
+/// Checks of an article of which no sentence is kept, and what they say together.
+pub(super) fn own_section(checks: Vec<Check>) -> (String, Section) {
+    let answer = own_answer(&checks);
+    let section = Section {
+        title: "Its own figures and statements against each other".to_owned(),
+        words: "Each from what was published alone, and in Weir's words.".to_owned(),
+        ..check_section(checks)
+    };
+    (answer, section)
+}
+
+fn own_answer(checks: &[Check]) -> String {
+    let wrong = checks.iter().filter(|of| !of.agrees);
+    let wrong: Vec<String> = wrong
+        .map(|of| format!("{} ({})", of.claim, of.figures))
+        .collect();
+    match wrong.len() {
+        0 => "By its own figures all things checked hold.".to_owned(),
+        count => format!(
+            "By its own figures {count} of {} things checked do not hold: {}.",
+            checks.len(),
+            wrong.join("; ")
+        ),
+    }
+}
+
 /// The statements that disagree, in a sentence.
 pub(super) fn disagreements(section: &Section) -> String {
     let names: Vec<&str> = section

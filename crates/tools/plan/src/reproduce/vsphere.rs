@@ -6,7 +6,7 @@ mod measured;
 
 pub use measured::Measured;
 
-use super::{Check, check_section, number};
+use super::{Check, number, own_section};
 use crate::published::{Protocols, PublishedDifference, protocols};
 use crate::sheet::{Cell, Row, Section, Sheet, Source};
 use crate::units::percent_text;
@@ -30,31 +30,13 @@ pub fn vsphere(measured: &Measured) -> Sheet {
             .push(measured::equal_rate_section(&article, measured));
     }
     let checks = checks(&article);
-    sheet.answer = answer(&checks);
-    sheet.sections.push(Section {
-        title: "Its own figures and statements against each other".to_owned(),
-        words: "Each from what was published alone, and in Weir's words.".to_owned(),
-        ..check_section(checks)
-    });
+    let (answer, checks) = own_section(checks);
+    sheet.answer = answer;
+    sheet.sections.push(checks);
     sheet.sections.push(consequences_section(&article));
     sheet.caveats.extend(measured::caveats(measured));
     sheet.caveats.extend(caveats(&article));
     sheet
-}
-
-fn answer(checks: &[Check]) -> String {
-    let wrong = checks.iter().filter(|of| !of.agrees);
-    let wrong: Vec<String> = wrong
-        .map(|of| format!("{} ({})", of.claim, of.figures))
-        .collect();
-    match wrong.len() {
-        0 => "By its own figures all things checked hold.".to_owned(),
-        count => format!(
-            "By its own figures {count} of {} things checked do not hold: {}.",
-            checks.len(),
-            wrong.join("; ")
-        ),
-    }
 }
 
 fn caveats(article: &Protocols) -> Vec<String> {
