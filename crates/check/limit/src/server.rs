@@ -2,8 +2,10 @@
 //!
 //! It uses one thread and is asleep when nothing comes, unless it is to spin. It does not look at what it receives.
 
+use std::fs::File;
 use std::io;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{self, Side, Waiting};
 use crate::flow::Flow;
 use crate::processor;
-use crate::work::Work;
+use crate::work::{ANSWER_BYTES, Work};
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -22,6 +24,8 @@ pub struct ServerConfig {
     pub connections: usize,
     /// Ask for bytes all the time instead of sleeping.
     pub spin: bool,
+    /// Read the data of each answer from this file.
+    pub file: Option<Arc<File>>,
 }
 
 /// What was served, between the last connection's coming and the last one's going.
@@ -69,14 +73,18 @@ impl Side for Answering {
 /// Serves the connections that come to `listener`.
 ///
 /// # Errors
-/// A connection failed, or was closed inside a request.
+/// A connection failed, or was closed inside a request, or the file cannot be read.
 pub fn serve(listener: &TcpListener, config: &ServerConfig) -> io::Result<ServerReport> {
     assert!(config.connections > 0, "somebody is to be served");
     let mut flows = Vec::with_capacity(config.connections);
     for _ in 0..config.connections {
         let (stream, _) = listener.accept()?;
         let (incoming, outgoing) = (config.work.request_bytes(), config.work.answer_bytes());
-        flows.push(Flow::new(stream, incoming, outgoing)?);
+        let mut flow = Flow::new(stream, incoming, outgoing)?;
+        if let Some(file) = &config.file {
+            flow.read_from(file, ANSWER_BYTES)?;
+        }
+        flows.push(flow);
     }
     let mut side = Answering {
         open: flows.len(),

@@ -2,12 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,7 +18,7 @@ use weir_limit::canned;
 use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
 use weir_limit::processor;
 use weir_limit::server::{self, ServerConfig};
-use weir_limit::work::Work;
+use weir_limit::work::{Direction, Work};
 
 /// What TCP allows on this machine: servers and clients that do nothing else.
 #[derive(Debug, Parser)]
@@ -59,6 +62,9 @@ struct Serve {
     /// Where to listen; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// Read what is sent from this file, all over it, before it is sent; for reads
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -110,11 +116,25 @@ fn run() -> anyhow::Result<()> {
 }
 
 fn run_server(arguments: &Serve) -> anyhow::Result<()> {
+    let file = match &arguments.file {
+        Some(_) if arguments.exchange.work.direction == Direction::Write => {
+            bail!(
+                "--file is what reads send, and the work is {}",
+                arguments.exchange.work
+            )
+        }
+        Some(path) => {
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            Some(Arc::new(file))
+        }
+        None => None,
+    };
     let listener = listen(arguments.listen)?;
     let config = ServerConfig {
         work: arguments.exchange.work,
         connections: usize::from(arguments.exchange.connections),
         spin: arguments.exchange.spin,
+        file,
     };
     print(&server::serve(&listener, &config).context("the server failed")?)
 }

@@ -23,6 +23,7 @@ fn exchange(case: &Case) -> (ServerReport, ClientReport) {
         work,
         connections: case.connections,
         spin: case.spin,
+        file: None,
     };
     let client = ClientConfig {
         address,
@@ -106,6 +107,7 @@ fn ends_that_disagree_are_told() {
         work: "write:4k".parse().unwrap(),
         connections: 1,
         spin: false,
+        file: None,
     };
     std::thread::scope(|scope| {
         let served = scope.spawn(|| serve(&listener, &server));

@@ -432,9 +432,9 @@ fn measured_section(runs: &[CaseRun], slots: Option<u32>) -> Section {
             .map(|case| format!("{}, {} reads", connections_text(case.connections), case.in_flight))
             .collect(),
         rows: vec![
-            row("throughput", "Throughput", "MiB/s", &|run| Some(run.bytes_per_second / 1_048_576.0), &|of| number(of, 0)),
-            row("mean", "Mean latency", "s", &|run| Some(run.mean), &milliseconds),
-            row("p99", "p99 latency", "s", &|run| Some(run.p99), &milliseconds),
+            row("throughput", "Throughput, MiB/s", "MiB/s", &|run| Some(run.bytes_per_second / 1_048_576.0), &|of| number(of, 0)),
+            row("mean", "Mean latency, ms", "s", &|run| Some(run.mean), &milliseconds),
+            row("p99", "p99 latency, ms", "s", &|run| Some(run.p99), &milliseconds),
             row("in-flight", "Reads in flight", "", &|run| Some(run.in_flight), &|of| number(of, 0)),
             row("client", "Client's processors", "s/s", &|run| run.client, &processors),
             row("server", "Server's processors", "s/s", &|run| run.server, &processors),
