@@ -237,7 +237,7 @@ def reads(gateway, ganesha, file):
             "nvme": lambda: costed(gateway, gateway.block_url, *words),
         })
         compare("nvme-tcp", found, "nfs", "nvme", 0.6)
-        gateway.tell("namespace", "remove", NAME, "--nsid", "1")
+        gateway.tell("namespace", "remove", NAME, "1")
         gateway.tell("volume", "remove", "file")
 
 

@@ -151,6 +151,14 @@ impl Writer {
         Writer::default()
     }
 
+    /// Nothing yet, with memory for so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Writer {
+            bytes: Vec::with_capacity(bytes),
+        }
+    }
+
     /// Number of bytes so far.
     #[inline]
     #[must_use]

@@ -30,6 +30,8 @@ use crate::state::{Kept, Open, Principal, Session};
 use attributes::SUPPORTED;
 
 /// The version of NFS.
+/// Bytes of most replies beside data: those of READ and WRITE are shorter.
+const REPLY_BYTES: usize = 256;
 const VERSION: u32 = 4;
 const PROCEDURE_NULL: u32 = 0;
 const PROCEDURE_COMPOUND: u32 = 1;
@@ -303,7 +305,7 @@ async fn call(context: &Rc<Context>, record: &View, segments: Vec<Segment>) -> R
     let Ok((tag, minor, count)) = start() else {
         return head(call.xid, Head::GarbageArguments);
     };
-    let mut out = Writer::new();
+    let mut out = Writer::with_capacity(REPLY_BYTES);
     Head::Success.write(call.xid, &mut out);
     let body = out.len();
     let snapshot = Rc::clone(&context.snapshot.borrow());
