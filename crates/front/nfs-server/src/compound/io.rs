@@ -46,10 +46,8 @@ impl Compound<'_> {
             None => {
                 let (export, id) = (self.export(key)?, key.id);
                 let writes = access == share::WRITE;
-                let file = self
-                    .on(export, move |files| files.open(&id, writes))
-                    .await?;
-                return Ok(LocalFile::new(file));
+                let opened = self.on(export, move |files| files.open(&id, writes));
+                return Ok(LocalFile::new(Box::pin(opened).await?));
             }
         };
         let (seqid, file) = (open.seqid(), LocalFile::new(open.file()));
@@ -70,9 +68,11 @@ impl Compound<'_> {
     }
 
     pub(super) async fn read(&mut self, stateid: &StateId, offset: u64, count: u32) -> Done {
-        let key = self.regular()?;
-        self.export(&key)?;
-        let file = self.open_file(&key, stateid, share::READ).await?;
+        let file = {
+            let key = self.regular()?;
+            self.export(&key)?;
+            self.open_file(&key, stateid, share::READ).await?
+        };
         let room = self.bytes_max.saturating_sub(self.length() + READ_BYTES);
         let segment = self.segments.pop_front();
         let Some(mut segment) = segment.filter(|_| count > 0 && room > 0) else {
@@ -99,6 +99,12 @@ impl Compound<'_> {
         let (result, into) = file.read(self.context.reactor(), offset, into).await;
         let count = result.map_err(status_of_io)?;
         let is_end = count < wanted || end >= file.length().map_err(status_of_io)?;
+        self.answer_read(is_end, count, into);
+        Ok(())
+    }
+
+    /// Writes the result of a READ of `count` bytes, which is not short of its end.
+    fn answer_read(&mut self, is_end: bool, count: usize, into: Segments) {
         self.out.bool(is_end);
         self.out.u32(count as u32);
         let mut segment = into.into_iter().next().expect("it was given one");
@@ -111,7 +117,6 @@ impl Compound<'_> {
                 self.out.raw(&[0; 3][..fill]);
             }
         }
-        Ok(())
     }
 
     pub(super) async fn write(
@@ -143,7 +148,7 @@ impl Compound<'_> {
             }
         }
         if how == stable::FILE_SYNC {
-            self.sync_all(&file, &export.path).await?;
+            Box::pin(self.sync_all(&file, &export.path)).await?;
         }
         self.out.u32(count as u32);
         self.out.u32(how);

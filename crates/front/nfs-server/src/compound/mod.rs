@@ -12,6 +12,7 @@ mod sessions;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -277,10 +278,27 @@ fn head(xid: u32, head: Head) -> Reply {
 }
 
 async fn call(context: &Rc<Context>, record: &View, segments: Vec<Segment>) -> Reply {
+    // It stays where it is while it is done: what is moved takes memory of the call twice.
+    let mut asked = compound(context, record, segments);
+    if let Ok((compound, tag)) = &mut asked {
+        compound.run(tag).await;
+    }
+    match asked {
+        Ok((compound, _)) => compound.into_reply(),
+        Err(refused) => refused,
+    }
+}
+
+/// The COMPOUND that a call asks for, with its tag; or the reply to a call of something else.
+fn compound<'a>(
+    context: &Rc<Context>,
+    record: &'a View,
+    segments: Vec<Segment>,
+) -> Result<(Compound<'a>, &'a [u8]), Reply> {
     let mut reader = Reader::new(record);
     let Ok(call) = Call::parse(&mut reader) else {
         let xid = Reader::new(record).u32().unwrap_or_default();
-        return head(xid, Head::BadCredential);
+        return Err(head(xid, Head::BadCredential));
     };
     let refused = match (call.program, call.version, call.procedure) {
         _ if call.rpc_version != RPC_VERSION => Some(Head::RpcMismatch),
@@ -291,19 +309,19 @@ async fn call(context: &Rc<Context>, record: &View, segments: Vec<Segment>) -> R
         _ => Some(Head::ProgramUnavailable),
     };
     if let Some(refused) = refused {
-        return head(call.xid, refused);
+        return Err(head(call.xid, refused));
     }
     let principal = match &call.credential {
         Credential::None => Principal(None),
         Credential::Sys(sys) => Principal(Some(sys.uid)),
-        Credential::Other(_) => return head(call.xid, Head::TooWeak),
+        Credential::Other(_) => return Err(head(call.xid, Head::TooWeak)),
     };
-    let start = || -> Result<(&[u8], u32, u32), XdrError> {
+    let start = || -> Result<(&'a [u8], u32, u32), XdrError> {
         Ok((reader.opaque(TAG_BYTES_MAX)?, reader.u32()?, reader.u32()?))
     };
     let mut start = start;
     let Ok((tag, minor, count)) = start() else {
-        return head(call.xid, Head::GarbageArguments);
+        return Err(head(call.xid, Head::GarbageArguments));
     };
     let mut out = Writer::with_capacity(REPLY_BYTES);
     Head::Success.write(call.xid, &mut out);
@@ -325,11 +343,10 @@ async fn call(context: &Rc<Context>, record: &View, segments: Vec<Segment>) -> R
         current: None,
         saved: None,
         stateid: None,
-        saved_stateid: None,
         bytes_max: context.shared().config.message_bytes_max() as usize,
         keeps_body: false,
     };
-    compound.run(tag).await
+    Ok((compound, tag))
 }
 
 /// The request of a session that a COMPOUND is. Where it is dropped before it was answered its slot is free again.
@@ -372,6 +389,27 @@ impl From<Status> for Stop {
 
 type Done = Result<(), Stop>;
 
+/// An operation whose arguments were read, and that may be done.
+enum Step<'a> {
+    /// It was.
+    Done,
+    /// A read of the current file.
+    Read {
+        stateid: StateId,
+        offset: u64,
+        count: u32,
+    },
+    /// A write to the current file.
+    Write {
+        stateid: StateId,
+        offset: u64,
+        stable: u32,
+        data: Range<usize>,
+    },
+    /// Any other.
+    Other(Box<Operation<'a>>),
+}
+
 /// A COMPOUND that is being done.
 struct Compound<'a> {
     context: Rc<Context>,
@@ -390,9 +428,9 @@ struct Compound<'a> {
     segments: VecDeque<Segment>,
     under: Option<Under>,
     current: Option<Target>,
-    saved: Option<Target>,
+    /// The file that was saved, and its stateid.
+    saved: Option<Box<(Target, Option<StateId>)>>,
     stateid: Option<StateId>,
-    saved_stateid: Option<StateId>,
     /// Bytes that the reply may have.
     bytes_max: usize,
     /// The operation failed, and has a result all the same.
@@ -400,7 +438,7 @@ struct Compound<'a> {
 }
 
 impl<'a> Compound<'a> {
-    async fn run(mut self, tag: &[u8]) -> Reply {
+    async fn run(&mut self, tag: &[u8]) {
         let status_at = self.out.len();
         self.out.u32(0);
         self.out.opaque(tag);
@@ -409,7 +447,7 @@ impl<'a> Compound<'a> {
         if !(1..=2).contains(&self.minor) {
             self.out
                 .u32_at(status_at, Status::MinorVersMismatch.value());
-            return self.into_reply();
+            return;
         }
         let (mut results, mut last) = (0, Status::Ok);
         for index in 0..self.count {
@@ -426,11 +464,10 @@ impl<'a> Compound<'a> {
         }
         self.out.u32_at(status_at, last.value());
         self.out.u32_at(results_at, results);
-        self.into_reply()
     }
 
-    /// The reply of a request that was done before.
-    fn again(mut self, kept: Kept, results_at: usize) -> Reply {
+    /// Writes the reply of a request that was done before.
+    fn again(&mut self, kept: Kept, results_at: usize) {
         match kept {
             Kept::Reply(bytes) => {
                 self.out.truncate(self.body);
@@ -450,7 +487,6 @@ impl<'a> Compound<'a> {
                 self.out.u32_at(results_at, results);
             }
         }
-        self.into_reply()
     }
 
     fn into_reply(mut self) -> Reply {
@@ -529,12 +565,65 @@ impl<'a> Compound<'a> {
     }
 
     async fn known(&mut self, number: OperationNumber, index: u32) -> Done {
+        match self.step(number, index)? {
+            Step::Done => Ok(()),
+            Step::Read {
+                stateid,
+                offset,
+                count,
+            } => self.read(&stateid, offset, count).await,
+            Step::Write {
+                stateid,
+                offset,
+                stable,
+                data,
+            } => Box::pin(self.write(&stateid, offset, stable, data)).await,
+            Step::Other(operation) => Box::pin(self.other(*operation, index)).await,
+        }
+    }
+
+    /// Reads an operation's arguments, checks that it may be done, and does it where nothing is waited for.
+    fn step(&mut self, number: OperationNumber, index: u32) -> Result<Step<'a>, Stop> {
         let operation = Operation::parse(number, &mut self.reader, &SUPPORTED);
         let operation = operation.map_err(|_| Status::Badxdr)?;
         self.check_place(&operation, index)?;
         self.check_room(&operation)?;
+        Ok(match operation {
+            Operation::Sequence(request) => {
+                self.sequence(&request)?;
+                Step::Done
+            }
+            Operation::Putfh { handle } => {
+                self.put(handle.as_ref())?;
+                Step::Done
+            }
+            Operation::Read {
+                stateid,
+                offset,
+                count,
+            } => Step::Read {
+                stateid,
+                offset,
+                count,
+            },
+            Operation::Write {
+                stateid,
+                offset,
+                stable,
+                data,
+            } => Step::Write {
+                stateid,
+                offset,
+                stable,
+                data,
+            },
+            operation => Step::Other(Box::new(operation)),
+        })
+    }
+
+    /// Does one of the operations that have memory of their own: a call that only reads or writes would take theirs, too.
+    async fn other(&mut self, operation: Operation<'a>, index: u32) -> Done {
         match operation {
-            Operation::Sequence(request) => self.sequence(&request),
             Operation::ExchangeId(request) => self.exchange_id(&request),
             Operation::CreateSession(request) => self.create_session(&request),
             Operation::DestroySession { session } => self.destroy_session(&session, index),
@@ -549,7 +638,6 @@ impl<'a> Compound<'a> {
             Operation::TestStateid { stateids } => self.test_stateids(&stateids),
             Operation::FreeStateid { stateid } => self.free_stateid(&stateid),
             Operation::Putrootfh | Operation::Putpubfh => self.put_root(),
-            Operation::Putfh { handle } => self.put(handle.as_ref()),
             Operation::Getfh => self.get_handle(),
             Operation::Savefh => self.save(),
             Operation::Restorefh => self.restore(),
@@ -581,18 +669,11 @@ impl<'a> Compound<'a> {
             Operation::Lock(request) => self.lock(&request),
             Operation::Lockt { range, owner, .. } => self.test_lock(&range, owner),
             Operation::Locku { range, stateid } => self.unlock(&range, &stateid),
-            Operation::Read {
-                stateid,
-                offset,
-                count,
-            } => self.read(&stateid, offset, count).await,
-            Operation::Write {
-                stateid,
-                offset,
-                stable,
-                data,
-            } => self.write(&stateid, offset, stable, data).await,
             Operation::Commit { .. } => self.commit().await,
+            Operation::Sequence(_)
+            | Operation::Putfh { .. }
+            | Operation::Read { .. }
+            | Operation::Write { .. } => unreachable!("it is done without memory of its own"),
             Operation::NotServed(_) => Err(Status::Notsupp.into()),
         }
     }

@@ -102,14 +102,14 @@ impl Compound<'_> {
     }
 
     pub(super) fn save(&mut self) -> Done {
-        self.saved = Some(self.current()?);
-        self.saved_stateid = self.stateid;
+        self.saved = Some(Box::new((self.current()?, self.stateid)));
         Ok(())
     }
 
     pub(super) fn restore(&mut self) -> Done {
-        self.current = Some(self.saved.ok_or(Status::Restorefh)?);
-        self.stateid = self.saved_stateid;
+        let (saved, stateid) = **self.saved.as_ref().ok_or(Status::Restorefh)?;
+        self.current = Some(saved);
+        self.stateid = stateid;
         Ok(())
     }
 
@@ -451,7 +451,7 @@ impl Compound<'_> {
     /// The saved file and the current directory, both of one export that may be changed.
     fn two_files(&self) -> Result<(FileKey, FileKey, &Export), Status> {
         let current = self.file()?;
-        let saved = match self.saved.ok_or(Status::Nofilehandle)? {
+        let saved = match self.saved.as_ref().ok_or(Status::Nofilehandle)?.0 {
             Target::File(key) => key,
             Target::Place(_) => return Err(Status::Xdev),
         };
