@@ -720,3 +720,6 @@ fn status_of(failure: Failure) -> Result<Status, Fault> {
         Failure::Missing(_) => Err(Fault::OtherOperation),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,4 +32,4 @@ mod volume;
 pub use options::{MinorVersion, Options, PORT, SCHEME};
 pub use protocol::Nfs;
 pub use session::ConnectError;
-pub use volume::{Caller, NfsHost, NfsVolume};
+pub use volume::{NfsHost, NfsVolume, User};

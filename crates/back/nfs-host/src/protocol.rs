@@ -172,7 +172,7 @@ impl Protocol for Nfs {
 
     async fn keep_alive(established: &Established<Nfs>) -> Result<(), String> {
         let timeout = established.keep_alive;
-        established.admin.asking.renew(timeout).await
+        established.admin.renew(timeout).await
     }
 
     /// Looks at the size of the file, now and then.

@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_block::{BlockSize, DeallocatedRead, Geometry};
 use weir_initiator::plan::Limits;
 use weir_initiator::{
-    CONNECT_TIMEOUT, Caller as ConnectionCaller, Calls, Connection, Profile, Remote, connect,
-    resolve, within,
+    CONNECT_TIMEOUT, Caller, Calls, CloseOnDrop, Connection, Profile, Remote, connect, resolve,
+    within,
 };
 use weir_memory::Pool;
 use weir_nfs::attribute::AttributeChanges;
@@ -191,8 +192,9 @@ pub struct Identity {
     pub(crate) gid: u32,
     /// The name of the client, which no other volume has.
     pub(crate) owner: Vec<u8>,
-    pub(crate) verifier: [u8; 8],
     pub(crate) read_only: bool,
+    /// The server has revoked something that this client had.
+    pub(crate) revoked: Arc<AtomicBool>,
     /// The block size of the volume, once it is known.
     pub(crate) block_size: OnceLock<BlockSize>,
     pub(crate) table: Arc<Table>,
@@ -202,6 +204,8 @@ pub struct Identity {
 /// What outlives an association.
 #[derive(Default)]
 pub(crate) struct Lasting {
+    /// Distinguishes this run of the client from others: what others had ends.
+    verifier: u64,
     session: Option<Session>,
     handle: Option<FileHandle>,
     /// The verifier of the writes of the last association that there were any of.
@@ -233,6 +237,14 @@ impl Identity {
 }
 
 impl Lasting {
+    /// Of a volume that was not open yet. `verifier` is random.
+    pub(crate) fn new(verifier: [u8; 8]) -> Self {
+        Lasting {
+            verifier: u64::from_ne_bytes(verifier),
+            ..Lasting::default()
+        }
+    }
+
     /// The verifier with which the writes before were answered; none where there were none.
     pub(crate) fn verifier_before(&self) -> Option<[u8; 8]> {
         self.before.get().copied()
@@ -261,7 +273,7 @@ pub(crate) type File = Remote<Options, Identity, FileIdentity>;
 /// A connection that is asked one call at a time.
 #[derive(Clone)]
 pub(crate) struct Asking {
-    pub(crate) caller: ConnectionCaller<Channel>,
+    pub(crate) caller: Caller<Channel>,
 }
 
 impl Asking {
@@ -371,23 +383,18 @@ impl Asking {
         }
     }
 
-    /// Renews the lease; an error where the server knows of no state of this client any more.
-    pub(crate) async fn renew(&self, timeout: Duration) -> Result<(), String> {
+    /// Renews the lease; the server's word on the client's state.
+    async fn renew(&self, timeout: Duration) -> Result<u32, String> {
         let asked = self
             .ask("SEQUENCE", Arguments::default(), true, timeout)
             .await;
         let bytes = match asked.map_err(|error| error.to_string())? {
             Ok(bytes) => bytes,
-            Err(Status::Delay) => return Ok(()),
+            Err(Status::Delay) => return Ok(0),
             Err(status) => return Err(format!("SEQUENCE: {status}")),
         };
         let flags = parse(&bytes).and_then(|mut results| results.sequence());
-        match flags.map_err(|failure| failure.to_string())? & STATE_LOST {
-            0 => Ok(()),
-            flags => Err(format!(
-                "the server has revoked what this client had (flags {flags:#x})"
-            )),
-        }
+        flags.map_err(|failure| failure.to_string())
     }
 }
 
@@ -407,6 +414,25 @@ pub struct Keeper {
     pub(crate) asking: Asking,
     pub(crate) session: Session,
     pub(crate) file: (FileHandle, StateId),
+    revoked: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    /// Renews the lease.
+    ///
+    /// # Errors
+    /// There was no answer, or the server has revoked something.
+    pub(crate) async fn renew(&self, timeout: Duration) -> Result<(), String> {
+        match self.asking.renew(timeout).await? & STATE_LOST {
+            0 => Ok(()),
+            flags => {
+                self.revoked.store(true, Ordering::Relaxed);
+                Err(format!(
+                    "the server has revoked what this client had (flags {flags:#x})"
+                ))
+            }
+        }
+    }
 }
 
 impl Drop for Keeper {
@@ -442,28 +468,32 @@ pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, Conne
     let calls = Rc::<Calls<Channel>>::default();
     let channel = Channel::new(&host.credential(), options.version.number());
     let asking = Asking {
-        caller: ConnectionCaller {
+        caller: Caller {
             reactor: reactor.clone(),
             connection: Connection::start(reactor, stream, channel, calls.clone()),
             calls,
         },
     };
+    let guard = CloseOnDrop::new(&asking.caller.connection);
     let found = begin(&asking, remote).await;
     let (session, file, profile, lease) = match found {
         Ok(found) => found,
         Err(error) => {
             forget(&asking, host).await;
+            guard.disarm();
             // Its slots are put back before anybody else takes them.
             asking.caller.connection.close();
             asking.caller.calls.end().await;
             return Err(error);
         }
     };
+    guard.disarm();
     Ok(Kept {
         keeper: Keeper {
             asking,
             session,
             file,
+            revoked: Arc::clone(&host.revoked),
         },
         address,
         profile,
@@ -512,9 +542,19 @@ type Begun = (
 async fn begin(asking: &Asking, remote: &File) -> Result<Begun, ConnectError> {
     let Remote { options, host, .. } = remote;
     let before = host.lasting().session;
-    let (session, is_new) = match before {
-        Some(session) if take_up(asking, host, &session).await? => (session, false),
-        _ => (make_session(asking, options, host).await?, true),
+    let mut is_new = match before {
+        Some(session) => !take_up(asking, host, &session).await?,
+        None => true,
+    };
+    if host.revoked.swap(false, Ordering::Relaxed) {
+        // Another run of the client has none of what was revoked.
+        let mut lasting = host.lasting();
+        lasting.verifier = lasting.verifier.wrapping_add(1);
+        is_new = true;
+    }
+    let session = match before {
+        Some(session) if !is_new => session,
+        _ => make_session(asking, options, host).await?,
     };
     let share = share(host, &session, 0..KEEPER_SLOTS);
     asking
@@ -549,10 +589,17 @@ async fn take_up(
     host: &Identity,
     session: &Session,
 ) -> Result<bool, ConnectError> {
-    match bind(asking, session.made.id).await {
-        Ok(()) => {}
-        Err(ConnectError::Operation(failure)) if failure.status().is_some() => return Ok(false),
-        Err(error) => return Err(error),
+    use Status::{Badsession, Deadsession, StaleClientid};
+    if let Err(error) = bind(asking, session.made.id).await {
+        let ConnectError::Operation(failure) = &error else {
+            return Err(error);
+        };
+        return match failure.status() {
+            Some(Badsession | Deadsession | StaleClientid) => Ok(false),
+            // It may be there, and then what it has under way must end with it.
+            Some(_) => end_session(asking, session.made.id).await.map(|()| false),
+            None => Err(error),
+        };
     }
     let slots = host.table.get(session.made.id, 0, session.made.slots);
     for (number, slot) in (0..).zip(slots) {
@@ -626,7 +673,8 @@ async fn make_session(
     options: &Options,
     host: &Identity,
 ) -> Result<Session, ConnectError> {
-    let introduced = Arguments::default().exchange_id(host.verifier, &host.owner);
+    let verifier = host.lasting().verifier.to_be_bytes();
+    let introduced = Arguments::default().exchange_id(verifier, &host.owner);
     let client = asking.alone("EXCHANGE_ID", &introduced, |results| results.client());
     let (client, sequence) = client.await.map_err(|error| match &error {
         ConnectError::Operation(failure) if failure.status() == Some(Status::MinorVersMismatch) => {

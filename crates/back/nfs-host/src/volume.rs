@@ -1,6 +1,6 @@
 //! This program as an NFS client: who opens volumes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use weir_block::Volume;
 use weir_initiator::{Opening, RemoteVolume, Volumes};
@@ -9,14 +9,14 @@ use weir_volume::{Factory, OpenError, OpenRequest};
 
 use crate::options::Options;
 use crate::protocol::Nfs;
-use crate::session::{ConnectError, Identity};
+use crate::session::{ConnectError, Identity, Lasting};
 
 /// A file on a server.
 pub type NfsVolume = RemoteVolume<Nfs>;
 
 /// The user that this program is for servers (AUTH_SYS).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
+pub struct User {
     /// The machine's name.
     pub machine: String,
     /// The user.
@@ -25,15 +25,15 @@ pub struct Caller {
     pub gid: u32,
 }
 
-impl Caller {
+impl User {
     /// The user of this process, on this machine.
     #[must_use]
-    pub fn of_this_process() -> Caller {
+    pub fn of_this_process() -> User {
         let machine = rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned();
-        Caller {
+        User {
             // More would not fit a credential.
             machine: machine.chars().filter(char::is_ascii).take(255).collect(),
             uid: rustix::process::geteuid().as_raw(),
@@ -44,7 +44,7 @@ impl Caller {
 
 /// This program as an NFS client: its user, and what it has open.
 pub struct NfsHost {
-    caller: Caller,
+    user: User,
     reactors: u16,
     volumes: Volumes<Nfs>,
 }
@@ -55,10 +55,10 @@ impl NfsHost {
     /// # Panics
     /// When `reactors` is 0.
     #[must_use]
-    pub fn new(caller: Caller, reactors: u16) -> Arc<NfsHost> {
+    pub fn new(user: User, reactors: u16) -> Arc<NfsHost> {
         assert!(reactors > 0, "a volume is used on a reactor");
         Arc::new(NfsHost {
-            caller,
+            user,
             reactors,
             volumes: Volumes::default(),
         })
@@ -74,20 +74,20 @@ impl NfsHost {
         options: Options,
         read_only: bool,
     ) -> Result<Arc<NfsVolume>, ConnectError> {
-        let mut random = [0; 24];
-        reactor.system().random_bytes(&mut random);
-        let (name, verifier) = random.split_at(16);
-        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (mut name, mut verifier) = ([0; 16], [0; 8]);
+        reactor.system().random_bytes(&mut name);
+        reactor.system().random_bytes(&mut verifier);
+        let name = u128::from_ne_bytes(name);
         let identity = Identity {
-            machine: self.caller.machine.clone(),
-            uid: options.uid.unwrap_or(self.caller.uid),
-            gid: options.gid.unwrap_or(self.caller.gid),
-            owner: format!("weir {} {name}", self.caller.machine).into_bytes(),
-            verifier: verifier.try_into().expect("eight bytes"),
+            machine: self.user.machine.clone(),
+            uid: options.uid.unwrap_or(self.user.uid),
+            gid: options.gid.unwrap_or(self.user.gid),
+            owner: format!("weir {} {name:032x}", self.user.machine).into_bytes(),
             read_only,
+            revoked: Arc::default(),
             block_size: OnceLock::new(),
             table: Arc::default(),
-            lasting: Default::default(),
+            lasting: Mutex::new(Lasting::new(verifier)),
         };
         let opening = Opening {
             queues: options.connections,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use weir_block::{Volume, VolumeEvent, Watcher};
 use weir_iscsi_host::IscsiHost;
 use weir_load::Stop;
-use weir_nfs_host::{Caller, NfsHost};
+use weir_nfs_host::{NfsHost, User};
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
@@ -157,7 +157,7 @@ impl Session {
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
         let iscsi = crate::volumes::iscsi_host(&*system, queues.max(count as u16))?;
-        let nfs = NfsHost::new(Caller::of_this_process(), queues.max(count as u16));
+        let nfs = NfsHost::new(User::of_this_process(), queues.max(count as u16));
         let rbd = crate::volumes::rbd_host(&*system);
         let registry = weir_gateway::kinds::registry(&nvme, &iscsi, &nfs, &rbd);
         Ok(Session {

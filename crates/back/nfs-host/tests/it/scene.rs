@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_front::{HubLimits, Hubs, ListenAt};
-use weir_nfs_host::{Caller, ConnectError, NfsHost, Options};
+use weir_nfs_host::{ConnectError, NfsHost, Options, User};
 use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent};
 use weir_reactor::sim::{Config, Crash, Simulation, World, seed_from_env_or_random};
 use weir_reactor::{
@@ -182,12 +182,12 @@ pub(crate) fn simulated<F: Future<Output = ()> + 'static>(
 }
 
 pub(crate) fn host(reactors: u16) -> Arc<NfsHost> {
-    let caller = Caller {
+    let user = User {
         machine: "client".to_owned(),
         uid: 0,
         gid: 0,
     };
-    NfsHost::new(caller, reactors)
+    NfsHost::new(user, reactors)
 }
 
 pub(crate) async fn try_open(

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use weir_front::{FrontError, HubLimits, Hubs, Latency, MemoryNeeds};
 use weir_iscsi_host::IscsiHost;
-use weir_nfs_host::{Caller, NfsHost};
+use weir_nfs_host::{NfsHost, User};
 use weir_nvme_host::NvmeHost;
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
@@ -166,7 +166,7 @@ impl ReactorEngine {
         let front_ends = FrontEnds::start(&FRONT_ENDS, &hubs, config, &plan).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let initiator = IscsiHost::new(identity::initiator(&*system)?, reactors_u16);
-        let nfs_client = NfsHost::new(Caller::of_this_process(), reactors_u16);
+        let nfs_client = NfsHost::new(User::of_this_process(), reactors_u16);
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
