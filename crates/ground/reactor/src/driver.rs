@@ -112,13 +112,15 @@ pub enum Amount {
     Bulk,
 }
 
-/// What becomes of a range of a file. The file's length does not change.
+/// What becomes of a range of a file. The file's length does not change, but where that is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Deallocated; it reads as zeroes. (On a block device: zeroed, unmapped where the device can.)
     PunchHole,
     /// It reads as zeroes and stays allocated.
     ZeroRange,
+    /// It has room, and the file is as long as its end at least.
+    Reserve,
     /// A block device discards it; what it reads as is the device's to say. On a file as [`AllocateMode::PunchHole`].
     Discard,
 }

@@ -75,6 +75,15 @@ pub struct FileInfo {
     pub identity: (u64, u64),
 }
 
+/// Contents that [`File::find`] looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought {
+    /// Data.
+    Data,
+    /// A hole; one begins at the end of each file.
+    Hole,
+}
+
 /// A command for the admin queue of an NVMe drive that yields data and changes nothing; its opcode has the direction of data in its two lowest bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdminQuery {
@@ -141,6 +150,32 @@ impl File {
     /// The system's.
     pub fn set_length(&self, length: u64) -> io::Result<()> {
         self.system.set_file_length(self.handle, length)
+    }
+
+    /// The first byte of what is sought in a regular file, from `offset` on; none where there is no more data. Blocks.
+    ///
+    /// # Errors
+    /// The system's; `ENXIO` where the file is not that long.
+    pub fn find(&self, offset: u64, sought: Sought) -> io::Result<Option<u64>> {
+        self.system.find_in_file(self.handle, offset, sought)
+    }
+
+    /// Copies up to `bytes` from `offset` on to byte `to_offset` of a file of the same system, which may be this one; how many. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn copy_to(&self, offset: u64, to: &File, to_offset: u64, bytes: u64) -> io::Result<u64> {
+        let (from, to) = ((self.handle, offset), (to.handle, to_offset));
+        self.system.copy_in_files(from, to, bytes)
+    }
+
+    /// Has a range of a file of the same system share the blocks from `offset` on; 0 bytes: all to the end. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn share_with(&self, offset: u64, to: &File, to_offset: u64, bytes: u64) -> io::Result<()> {
+        let (from, to) = ((self.handle, offset), (to.handle, to_offset));
+        self.system.share_in_files(from, to, bytes)
     }
 
     /// Makes durable what was written, and the length. Blocks.

@@ -40,7 +40,7 @@ pub use driver::{
     ReceiveInto, Wait,
 };
 pub use executor::Task;
-pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
+pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, Sought, UseDirect};
 pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
 pub use in_flight::{Handler, InFlight, Owner};
 pub use mailbox::Mailbox;

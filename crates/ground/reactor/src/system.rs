@@ -10,8 +10,13 @@ use std::time::Duration;
 use crate::net::Shutdown;
 use crate::{
     AdminQuery, File, FileInfo, Handle, Listener, OpenOptions, ReactorConfig, ReactorMain,
-    ReactorThread, Socket, SocketOptions, SocketReport,
+    ReactorThread, Socket, SocketOptions, SocketReport, Sought,
 };
+
+fn no_ranges() -> io::Error {
+    let text = "the files of this system have no such ranges";
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
 
 /// The machine that reactors run on: the real one, or a simulated one. Its calls may block for a short time and are not
 /// for the I/O path.
@@ -89,6 +94,45 @@ pub trait System: Send + Sync + 'static {
     /// # Errors
     /// The system's.
     fn sync_file(&self, file: Handle) -> io::Result<()>;
+
+    /// See [`File::find`]. A system whose files have no holes says so.
+    ///
+    /// # Errors
+    /// As there.
+    fn find_in_file(
+        &self,
+        _file: Handle,
+        _offset: u64,
+        _sought: Sought,
+    ) -> io::Result<Option<u64>> {
+        Err(no_ranges())
+    }
+
+    /// See [`File::copy_to`]. A system that has no such call says so.
+    ///
+    /// # Errors
+    /// As there.
+    fn copy_in_files(
+        &self,
+        _from: (Handle, u64),
+        _to: (Handle, u64),
+        _bytes: u64,
+    ) -> io::Result<u64> {
+        Err(no_ranges())
+    }
+
+    /// See [`File::share_with`]. A system that has no such call says so.
+    ///
+    /// # Errors
+    /// As there.
+    fn share_in_files(
+        &self,
+        _from: (Handle, u64),
+        _to: (Handle, u64),
+        _bytes: u64,
+    ) -> io::Result<()> {
+        Err(no_ranges())
+    }
 
     /// Has a query carried out by the NVMe drive that a file is or lies on as its partition; see [`File::query_nvme`]. A system without such drives says so.
     ///

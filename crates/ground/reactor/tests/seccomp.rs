@@ -167,7 +167,7 @@ fn the_profile_for_nfs_is_this_one_and_one_group_more() {
     let added = |group: &serde_json::Value| group["comment"].as_str().unwrap().contains("NFS");
     let place = groups.iter().position(added).expect("there is one");
     let group = groups.remove(place);
-    assert_eq!(group["names"].as_array().unwrap().len(), 5);
+    assert_eq!(group["names"].as_array().unwrap().len(), 6);
     assert_eq!(other, own);
 }
 

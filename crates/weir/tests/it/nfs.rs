@@ -171,7 +171,7 @@ fn the_article_on_connections_is_run() {
     gateway.ok(&format!("verify {file}?size=64M"));
     let pid = std::process::id();
     let sheet = gateway.json(&format!(
-        "reproduce nfs --target {file} --rounds 2 -t 100ms --gateway-pid {pid} --link 40"
+        "reproduce nfs --target {file} --rounds 1 -t 1s --gateway-pid {pid} --link 40"
     ));
     let section = |name: &str| {
         let sections = sheet["sections"].as_array().expect("sections");

@@ -19,6 +19,8 @@ const STATEIDS_MAX: u32 = 1024;
 const DATA_BYTES_MAX: u32 = 64 << 20;
 /// Bytes of what a client says of its implementation at most.
 const IMPLEMENTATION_MAX: u32 = 1024;
+/// Servers that a COPY names at most.
+const SERVERS_MAX: u32 = 16;
 /// Flavors of security of callbacks that are read at most.
 const SECURITIES_MAX: u32 = 8;
 
@@ -289,6 +291,20 @@ pub enum Operation<'a> {
     ReclaimComplete {
         one_file_system: bool,
     },
+    /// ALLOCATE, or DEALLOCATE where `is_given_back`.
+    Allocate {
+        is_given_back: bool,
+        stateid: StateId,
+        offset: u64,
+        length: u64,
+    },
+    Seek {
+        stateid: StateId,
+        offset: u64,
+        content: u32,
+    },
+    Copy(CopyRange),
+    Clone(CopyRange),
     /// One that is known and is not served: its arguments are not read, since nothing after it is done.
     NotServed(OperationNumber),
 }
@@ -438,6 +454,23 @@ pub struct CreateSession {
     pub back: ChannelAttributes,
     /// The program of callbacks.
     pub program: u32,
+}
+
+/// A range of the saved file is copied to the current one, or shared with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyRange {
+    /// The open of the saved file.
+    pub source: StateId,
+    /// The open of the current file.
+    pub destination: StateId,
+    /// First byte in the saved file.
+    pub source_offset: u64,
+    /// First byte in the current file.
+    pub destination_offset: u64,
+    /// Bytes; 0: to the end of the saved file.
+    pub count: u64,
+    /// The saved file is at another server.
+    pub is_remote: bool,
 }
 
 /// A request of a session begins.
@@ -626,6 +659,29 @@ impl<'a> Operation<'a> {
             Number::ReclaimComplete => Operation::ReclaimComplete {
                 one_file_system: reader.bool()?,
             },
+            Number::Allocate | Number::Deallocate => Operation::Allocate {
+                is_given_back: number == Number::Deallocate,
+                stateid: StateId::parse(reader)?,
+                offset: reader.u64()?,
+                length: reader.u64()?,
+            },
+            Number::Seek => Operation::Seek {
+                stateid: StateId::parse(reader)?,
+                offset: reader.u64()?,
+                content: reader.u32()?,
+            },
+            Number::Clone => Operation::Clone(CopyRange::parse(reader)?),
+            Number::Copy => {
+                let copy = CopyRange::parse(reader)?;
+                // In order, and before the answer: that is how it is done, whatever is asked for.
+                let (_, _) = (reader.bool()?, reader.bool()?);
+                let servers = reader.count(SERVERS_MAX)?;
+                (0..servers).try_for_each(|_| skip_server(reader))?;
+                Operation::Copy(CopyRange {
+                    is_remote: servers > 0,
+                    ..copy
+                })
+            }
             other => Operation::NotServed(other),
         })
     }
@@ -686,6 +742,32 @@ impl<'a> Create<'a> {
             name: name(reader)?,
             changes: AttributeChanges::parse(reader, supported)?,
         })
+    }
+}
+
+impl CopyRange {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Ok(CopyRange {
+            source: StateId::parse(reader)?,
+            destination: StateId::parse(reader)?,
+            source_offset: reader.u64()?,
+            destination_offset: reader.u64()?,
+            count: reader.u64()?,
+            is_remote: false,
+        })
+    }
+}
+
+/// Skips the place of a server (netloc4).
+fn skip_server(reader: &mut Reader<'_>) -> Result<(), XdrError> {
+    match reader.u32()? {
+        // A name or a URL.
+        1 | 2 => reader.opaque(OPAQUE_BYTES_MAX).map(drop),
+        3 => {
+            reader.opaque(OPAQUE_BYTES_MAX)?;
+            reader.opaque(OPAQUE_BYTES_MAX).map(drop)
+        }
+        other => Err(XdrError::Undefined(other)),
     }
 }
 
@@ -920,6 +1002,46 @@ mod tests {
             };
             assert_eq!(operation, Operation::Lock(expected));
         });
+    }
+
+    #[test]
+    fn a_copy_says_where_its_data_is() {
+        let copy = CopyRange {
+            source: STATE,
+            destination: StateId::CURRENT,
+            source_offset: 1 << 40,
+            destination_offset: 4096,
+            count: 0,
+            is_remote: false,
+        };
+        let write_range = |writer: &mut Writer| {
+            STATE.write(writer);
+            StateId::CURRENT.write(writer);
+            for word in [1 << 40, 4096, 0] {
+                writer.u64(word);
+            }
+        };
+        parse(OperationNumber::Clone, write_range, |operation| {
+            assert_eq!(operation, Operation::Clone(copy));
+        });
+        for is_remote in [false, true] {
+            let write = |writer: &mut Writer| {
+                write_range(writer);
+                writer.bool(true);
+                writer.bool(false);
+                writer.u32(2 * u32::from(is_remote));
+                if is_remote {
+                    writer.u32(2);
+                    writer.opaque(b"nfs://elsewhere/file");
+                    writer.u32(3);
+                    writer.opaque(b"tcp");
+                    writer.opaque(b"192.0.2.1.8.1");
+                }
+            };
+            parse(OperationNumber::Copy, write, |operation| {
+                assert_eq!(operation, Operation::Copy(CopyRange { is_remote, ..copy }));
+            });
+        }
     }
 
     #[test]

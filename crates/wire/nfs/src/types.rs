@@ -223,6 +223,14 @@ pub mod share {
     pub const WANTS: u32 = 0x3_ff00;
 }
 
+/// Contents that SEEK looks for (data_content4).
+pub mod content {
+    /// Data.
+    pub const DATA: u32 = 0;
+    /// A hole.
+    pub const HOLE: u32 = 1;
+}
+
 /// Demands on written data before it is answered (stable_how4).
 pub mod stable {
     /// It need not be.

@@ -174,7 +174,7 @@ fn the_examples_of_the_documentation_are_urls() {
         .map(|(code, _)| code)
         .filter(|code| code.contains(":?") || code.contains(":/"))
         .collect();
-    assert_eq!(examples.len(), 7);
+    assert_eq!(examples.len(), 8);
     examples
         .into_iter()
         .for_each(|example| drop(parse(example)));

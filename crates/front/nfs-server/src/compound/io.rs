@@ -17,13 +17,13 @@ use crate::handle::FileKey;
 /// Bytes of a reply to READ beside the data: its end, its length, the next results.
 const READ_BYTES: usize = 64;
 
-fn status_of_io(error: std::io::Error) -> Status {
+pub(super) fn status_of_io(error: std::io::Error) -> Status {
     status_of(FileError::from(error))
 }
 
 impl Compound<'_> {
     /// The current file, open for `access`. What a connection used before it knows without asking others.
-    async fn open_file(
+    pub(super) async fn open_file(
         &self,
         key: &FileKey,
         stateid: &StateId,
@@ -157,7 +157,7 @@ impl Compound<'_> {
     }
 
     /// Puts a file on stable storage, with all that is known of it.
-    async fn sync_all(&self, file: &Rc<LocalFile>, export: &str) -> Result<(), Status> {
+    pub(super) async fn sync_all(&self, file: &Rc<LocalFile>, export: &str) -> Result<(), Status> {
         let whole = file.shared();
         let synced = self
             .context

@@ -7,6 +7,7 @@ mod attributes;
 mod io;
 mod names;
 mod opens;
+mod ranges;
 mod sessions;
 
 use std::cell::{Cell, RefCell};
@@ -670,6 +671,19 @@ impl<'a> Compound<'a> {
             Operation::Lockt { range, owner, .. } => self.test_lock(&range, owner),
             Operation::Locku { range, stateid } => self.unlock(&range, &stateid),
             Operation::Commit { .. } => self.commit().await,
+            Operation::Allocate {
+                is_given_back,
+                stateid,
+                offset,
+                length,
+            } => self.allocate(is_given_back, &stateid, offset, length).await,
+            Operation::Seek {
+                stateid,
+                offset,
+                content,
+            } => self.seek(&stateid, offset, content).await,
+            Operation::Copy(request) => self.copy(&request).await,
+            Operation::Clone(request) => self.clone_range(&request).await,
             Operation::Sequence(_)
             | Operation::Putfh { .. }
             | Operation::Read { .. }
@@ -718,6 +732,9 @@ impl<'a> Compound<'a> {
                 | Operation::Rename { .. }
                 | Operation::Setattr { .. }
                 | Operation::Write { .. }
+                | Operation::Allocate { .. }
+                | Operation::Copy(_)
+                | Operation::Clone(_)
         );
         if !changes {
             return Ok(());

@@ -173,6 +173,48 @@ impl Ops {
         })
     }
 
+    pub(crate) fn allocate(self, stateid: &StateId, offset: u64, length: u64) -> Self {
+        self.op(OperationNumber::Allocate, |writer| {
+            write_range(writer, stateid, offset, length)
+        })
+    }
+
+    pub(crate) fn deallocate(self, stateid: &StateId, offset: u64, length: u64) -> Self {
+        self.op(OperationNumber::Deallocate, |writer| {
+            write_range(writer, stateid, offset, length)
+        })
+    }
+
+    /// Looks for data (0) or a hole (1).
+    pub(crate) fn seek(self, stateid: &StateId, offset: u64, content: u32) -> Self {
+        self.op(OperationNumber::Seek, |writer| {
+            stateid.write(writer);
+            writer.u64(offset);
+            writer.u32(content);
+        })
+    }
+
+    /// Copies a range of the saved file to the current one.
+    pub(crate) fn copy(self, opens: (&StateId, &StateId), offsets: (u64, u64), count: u64) -> Self {
+        self.op(OperationNumber::Copy, |writer| {
+            write_two_ranges(writer, opens, offsets, count);
+            writer.bool(true);
+            writer.bool(true);
+            writer.u32(0);
+        })
+    }
+
+    pub(crate) fn clone_range(
+        self,
+        opens: (&StateId, &StateId),
+        offsets: (u64, u64),
+        count: u64,
+    ) -> Self {
+        self.op(OperationNumber::Clone, |writer| {
+            write_two_ranges(writer, opens, offsets, count);
+        })
+    }
+
     /// Locks a range under an open.
     pub(crate) fn lock(
         self,
@@ -231,6 +273,25 @@ impl Ops {
             writer,
             count: self.count + 1,
         }
+    }
+}
+
+fn write_range(writer: &mut Writer, stateid: &StateId, offset: u64, length: u64) {
+    stateid.write(writer);
+    writer.u64(offset);
+    writer.u64(length);
+}
+
+fn write_two_ranges(
+    writer: &mut Writer,
+    opens: (&StateId, &StateId),
+    offsets: (u64, u64),
+    count: u64,
+) {
+    opens.0.write(writer);
+    opens.1.write(writer);
+    for word in [offsets.0, offsets.1, count] {
+        writer.u64(word);
     }
 }
 

@@ -5,6 +5,7 @@
 mod client;
 mod files;
 mod hostile;
+mod ranges;
 mod scene;
 mod sessions;
 mod states;

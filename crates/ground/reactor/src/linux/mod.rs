@@ -13,6 +13,7 @@ pub mod limits;
 mod notify;
 mod nvme;
 mod offload;
+mod ranges;
 mod ring;
 mod schedule;
 mod slot;
@@ -40,7 +41,7 @@ pub use unavailable::{KERNEL_NEEDED, Unavailable};
 
 use crate::{
     AdminQuery, File, FileInfo, Handle, Instant, Listener, OpenOptions, ReactorConfig, ReactorMain,
-    ReactorThread, Remote, Runner, Shutdown, Socket, SocketOptions, SocketReport, System,
+    ReactorThread, Remote, Runner, Shutdown, Socket, SocketOptions, SocketReport, Sought, System,
 };
 use offload::Offload;
 use uring::Uring;
@@ -286,6 +287,20 @@ impl System for LinuxSystem {
 
     fn sync_file(&self, file: Handle) -> io::Result<()> {
         borrow(file).sync_all()
+    }
+
+    fn find_in_file(&self, file: Handle, offset: u64, sought: Sought) -> io::Result<Option<u64>> {
+        ranges::find(&borrow(file), offset, sought)
+    }
+
+    fn copy_in_files(&self, from: (Handle, u64), to: (Handle, u64), bytes: u64) -> io::Result<u64> {
+        let (source, destination) = (borrow(from.0), borrow(to.0));
+        ranges::copy((&source, from.1), (&destination, to.1), bytes)
+    }
+
+    fn share_in_files(&self, from: (Handle, u64), to: (Handle, u64), bytes: u64) -> io::Result<()> {
+        let (source, destination) = (borrow(from.0), borrow(to.0));
+        ranges::share((&source, from.1), (&destination, to.1), bytes)
     }
 
     fn query_nvme(&self, file: Handle, query: &AdminQuery, data: &mut [u8]) -> io::Result<u16> {

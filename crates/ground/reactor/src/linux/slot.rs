@@ -365,10 +365,15 @@ impl Slot {
                 libc::FALLOC_FL_PUNCH_HOLE
             }
             (AllocateMode::ZeroRange, _) => libc::FALLOC_FL_ZERO_RANGE,
+            (AllocateMode::Reserve, _) => 0,
+        };
+        let length_stays = match mode {
+            0 => 0,
+            _ => libc::FALLOC_FL_KEEP_SIZE,
         };
         opcode::Fallocate::new(file, length)
             .offset(offset)
-            .mode(mode | libc::FALLOC_FL_KEEP_SIZE)
+            .mode(mode | length_stays)
             .build()
     }
 

@@ -406,6 +406,8 @@ impl Disks {
             Work::Write { .. } if is_device && end > length => refuse(libc::ENOSPC),
             Work::Allocate(_) if request.length == 0 => refuse(libc::EINVAL),
             Work::Allocate(_) if is_device && (!aligned || end > length) => refuse(libc::EINVAL),
+            // Room that was not written is not counted.
+            Work::Allocate(AllocateMode::Reserve) => refuse(libc::EOPNOTSUPP),
             Work::Allocate(AllocateMode::ZeroRange) if !self.config.zero_range => {
                 refuse(libc::EOPNOTSUPP)
             }
@@ -453,6 +455,7 @@ impl Disks {
                     // A device may take a discard as a hint, and leave what was there.
                     AllocateMode::Discard if is_device && schedule.random.coin() => return,
                     AllocateMode::PunchHole | AllocateMode::Discard => Fill::Hole,
+                    AllocateMode::Reserve => unreachable!("it is refused"),
                 };
                 let end = self.stored[flight.stored].medium.length();
                 let length = length.min(end.saturating_sub(offset));
