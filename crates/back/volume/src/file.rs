@@ -44,7 +44,7 @@ pub struct FileVolume {
 
 /// Modes that the medium has refused, by [`AllocateMode`]; it is not asked again.
 #[derive(Default)]
-struct Unsupported([AtomicBool; 3]);
+struct Unsupported([AtomicBool; AllocateMode::COUNT]);
 
 impl Unsupported {
     fn is(&self, mode: AllocateMode) -> bool {

@@ -125,6 +125,11 @@ pub enum AllocateMode {
     Discard,
 }
 
+impl AllocateMode {
+    /// Number of modes.
+    pub const COUNT: usize = AllocateMode::Discard as usize + 1;
+}
+
 /// What an operation that succeeded yields.
 #[derive(Debug)]
 pub enum Output {
