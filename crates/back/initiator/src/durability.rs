@@ -1,6 +1,6 @@
 //! Which acknowledged writes no Flush has covered, and whether flushes may still succeed.
 //!
-//! Where the protocol retains ([`crate::Protocol::RETAINS`]), the data of these writes is kept, too, in the order of their
+//! A protocol may retain ([`crate::Protocol::RETAINS`]): the data of these writes is kept then, too, in the order of their
 //! acknowledgements. It is copied: memory of the pool that a host could hold for as long as no flush comes would be missed where
 //! requests need it to go on.
 //!

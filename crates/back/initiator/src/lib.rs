@@ -30,8 +30,8 @@ pub use calls::{Caller, Calls};
 pub use connection::{CloseOnDrop, Connection, EndReason, Owner, connect, resolve, within};
 pub use durability::Retained;
 pub use protocol::{
-    Association, Command, Ended, Established, Judged, Link, LinkFailure, Next, Patience, Protocol,
-    RemoteOf, Verdict,
+    Association, Command, Ended, Established, Judged, Link, LinkFailure, Next, Protocol, RemoteOf,
+    Verdict,
 };
 pub use queue::CONNECT_TIMEOUT;
 pub use remote::{Profile, Remote};

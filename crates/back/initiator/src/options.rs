@@ -67,6 +67,20 @@ pub enum AddressError {
     },
 }
 
+/// Times and rules by which a volume goes on when its target does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// After so long a command is aborted.
+    pub(crate) io_timeout: Duration,
+    /// The longest pause between two attempts to reach a lost target.
+    pub(crate) reconnect_delay: Duration,
+    /// For so long a lost target is tried to be reached again; `None`: for ever.
+    pub(crate) loss_timeout: Option<Duration>,
+    /// Trusts the target to keep what it acknowledged: flushes succeed also after a reconnect over which writes may have been
+    /// lost.
+    pub(crate) trusts_after_reconnect: bool,
+}
+
 /// Options that do not depend on the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommonOptions {
@@ -198,6 +212,16 @@ impl CommonOptions {
         Ok(())
     }
 
+    /// Times and rules by which a volume goes on when its target does not answer.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience {
+            io_timeout: self.io_timeout,
+            reconnect_delay: self.reconnect_delay,
+            loss_timeout: self.controller_loss_timeout,
+            trusts_after_reconnect: self.flush_after_reconnect,
+        }
+    }
+
     /// Options of the sockets that carry commands.
     #[must_use]
     pub fn socket_options(&self) -> SocketOptions {
@@ -297,6 +321,15 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), AddressError> {
         }),
     });
     Ok((host, port.transpose()?))
+}
+
+/// Writes an address as [`host_and_port`] reads it.
+#[must_use]
+pub fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
 }
 
 fn digits(text: &str) -> Option<u32> {

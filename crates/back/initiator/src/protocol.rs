@@ -8,28 +8,15 @@ use std::time::Duration;
 
 use weir_block::{Operation, VolumeError};
 use weir_memory::{View, Views, slice_views};
-use weir_reactor::{Reactor, SocketOptions};
+use weir_reactor::Reactor;
 
 use crate::calls::Caller;
 use crate::connection::Connection;
 use crate::durability::Retained;
+use crate::options::CommonOptions;
 use crate::plan::{Limits, Method, Piece};
 use crate::remote::{Profile, Remote};
 use crate::wire::{Payload, Wire};
-
-/// Times and rules by which a volume goes on when its target does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// After so long a command is aborted.
-    pub io_timeout: Duration,
-    /// The longest pause between two attempts to reach a lost target.
-    pub reconnect_delay: Duration,
-    /// For so long a lost target is tried to be reached again; `None`: for ever.
-    pub loss_timeout: Option<Duration>,
-    /// Trusts the target to keep what it acknowledged: flushes succeed also after a reconnect over which writes may have been
-    /// lost.
-    pub trusts_after_reconnect: bool,
-}
 
 /// One association with a target: from its first connection to its end. It does not change; a new one has the next generation.
 pub struct Association<P: Protocol> {
@@ -232,17 +219,14 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// Whether a connection for I/O that is made again ends, at the target, the commands of its last one, before it is made.
     const REPLACES: bool;
 
-    /// Whether this host keeps what no flush has covered, and writes it again where a target has lost it ([`Protocol::restore`]).
+    /// Says that this host keeps what no flush has covered, and writes it again where a target has lost it ([`Protocol::restore`]).
     const RETAINS: bool = false;
 
     /// The volume as a person knows it.
     fn name(options: &Self::Options) -> String;
 
-    /// Times and rules.
-    fn patience(options: &Self::Options) -> Patience;
-
-    /// Options of the sockets that this host opens.
-    fn socket_options(options: &Self::Options) -> SocketOptions;
+    /// Options that do not depend on the protocol.
+    fn common(options: &Self::Options) -> &CommonOptions;
 
     /// Makes an association.
     ///

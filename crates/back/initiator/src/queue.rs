@@ -1175,7 +1175,7 @@ async fn try_open_link<P: Protocol>(
         let stream = connect(
             &reactor,
             &[association.address],
-            &P::socket_options(&shared.remote.options),
+            &P::common(&shared.remote.options).socket_options(),
             CONNECT_TIMEOUT,
         )
         .await

@@ -14,7 +14,8 @@ use weir_reactor::{Mailbox, Sender};
 
 use crate::durability::Durability;
 use crate::lock::lock;
-use crate::protocol::{Association, Patience, Protocol, RemoteOf};
+use crate::options::Patience;
+use crate::protocol::{Association, Protocol, RemoteOf};
 use crate::remote::{Profile, Remote};
 
 /// From the home to a queue.
@@ -119,7 +120,7 @@ impl<P: Protocol> Shared<P> {
         let queues_wanted = queues.unwrap_or(reactors).max(reactors);
         Shared {
             queues_share: queues_wanted.div_ceil(reactors),
-            patience: P::patience(&options),
+            patience: P::common(&options).patience(),
             remote: Remote::new(options, host, queues_wanted),
             read_only,
             durability: Durability::default(),

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::VolumeError;
+use weir_initiator::options::{CommonOptions, authority};
 use weir_initiator::plan::Method;
 use weir_initiator::{
-    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Next, Patience,
-    Protocol, Remote, Verdict,
+    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Next, Protocol, Remote,
+    Verdict,
 };
 use weir_iscsi::login::SessionType;
 use weir_iscsi::pdu::Itt;
-use weir_reactor::{Reactor, SocketOptions};
+use weir_reactor::Reactor;
 use weir_scsi::lun::Lun;
 use weir_scsi::sense::Status;
 
@@ -74,24 +75,12 @@ impl Protocol for Iscsi {
             lun,
             ..
         } = options;
-        match host.contains(':') {
-            true => format!("{SCHEME}://[{host}]:{port}/{target}/{lun}"),
-            false => format!("{SCHEME}://{host}:{port}/{target}/{lun}"),
-        }
+        let place = authority(host, *port);
+        format!("{SCHEME}://{place}/{target}/{lun}")
     }
 
-    fn patience(options: &Options) -> Patience {
-        let common = &options.common;
-        Patience {
-            io_timeout: common.io_timeout,
-            reconnect_delay: common.reconnect_delay,
-            loss_timeout: common.controller_loss_timeout,
-            trusts_after_reconnect: common.flush_after_reconnect,
-        }
-    }
-
-    fn socket_options(options: &Options) -> SocketOptions {
-        options.common.socket_options()
+    fn common(options: &Options) -> &CommonOptions {
+        &options.common
     }
 
     async fn establish(

@@ -19,9 +19,9 @@ use crate::arguments::{Arguments, write_commit, write_sequence};
 use crate::results::{Failure, Results};
 use crate::slots::{Slot, Table};
 
-/// About so many bytes are handed to one send, so that what is ready later does not wait long behind it.
+/// Bytes that are handed to one send, about, so that what is ready later does not wait long behind it.
 const SEND_BYTES: usize = 512 << 10;
-/// So many pieces of memory are handed to one send at most, a call more or less.
+/// Pieces of memory that are handed to one send at most, a call more or less.
 const SEND_SLICES: usize = 192;
 /// Bytes of a reply before the data of a read, where the server says no more than it must.
 const READ_HEAD_BYTES: usize = 104;
@@ -41,7 +41,7 @@ pub enum Answer {
     Written {
         /// Bytes.
         bytes: u32,
-        /// Whether it lasts only when a COMMIT confirms the verifier.
+        /// It lasts only when a COMMIT confirms the verifier.
         is_unstable: bool,
         /// The verifier.
         verifier: [u8; 8],
@@ -236,7 +236,7 @@ impl Channel {
     /// Submits a request; its number.
     ///
     /// # Panics
-    /// Where there is no room.
+    /// There is no room.
     pub(crate) fn submit(&mut self, request: Request, user: u64) -> u32 {
         let held = self.held.as_mut().expect("a request needs a session");
         let slot = held

@@ -15,7 +15,7 @@
 //! watch: it renews the lease, and asks whether the file has another size. All of them belong to one session, whose slots are divided
 //! among them.
 //!
-//! What this crate does not do: version 3, Kerberos, byte-range locks, delegations and other callbacks, several addresses of one server.
+//! Not done here: version 3, Kerberos, byte-range locks, delegations and other callbacks, several addresses of one server.
 
 #![forbid(unsafe_code)]
 

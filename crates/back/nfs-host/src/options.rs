@@ -33,7 +33,7 @@ impl MinorVersion {
     }
 }
 
-/// Where to connect, and how.
+/// Address of a file, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Name or address of the server, without brackets.
@@ -54,7 +54,7 @@ pub struct Options {
     pub uid: Option<u32>,
     /// Group; `None`: the program's.
     pub gid: Option<u32>,
-    /// What every initiator has.
+    /// Options of every initiator.
     pub common: CommonOptions,
 }
 

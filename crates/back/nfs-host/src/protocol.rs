@@ -12,15 +12,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir_block::VolumeError;
+use weir_initiator::options::{CommonOptions, authority};
 use weir_initiator::plan::{Method, force_unit_access};
 use weir_initiator::{
-    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Next, Patience, Profile,
-    Protocol, Retained, Verdict, within,
+    Association, Caller, Command, Ended, Established, Judged, LinkFailure, Next, Profile, Protocol,
+    Retained, Verdict, within,
 };
 use weir_nfs::rpc::Reply;
 use weir_nfs::types::stable;
 use weir_nfs::{FileHandle, OperationNumber as Number, StateId};
-use weir_reactor::{Reactor, SocketOptions};
+use weir_reactor::Reactor;
 
 use crate::arguments::Arguments;
 use crate::channel::{Answer, Channel, Request};
@@ -44,7 +45,7 @@ const VERIFIER_CHANGED: &str =
 /// NFS version 4.1 and 4.2.
 pub struct Nfs;
 
-/// What an association has of NFS's own.
+/// Parts of an association that are NFS's own.
 pub struct Details {
     session: Session,
     file: (FileHandle, StateId),
@@ -77,25 +78,12 @@ impl Protocol for Nfs {
     const RETAINS: bool = true;
 
     fn name(options: &Options) -> String {
-        let (host, port, path) = (&options.host, options.port, options.path_text());
-        match host.contains(':') {
-            true => format!("{SCHEME}://[{host}]:{port}{path}"),
-            false => format!("{SCHEME}://{host}:{port}{path}"),
-        }
+        let place = authority(&options.host, options.port);
+        format!("{SCHEME}://{place}{}", options.path_text())
     }
 
-    fn patience(options: &Options) -> Patience {
-        let common = &options.common;
-        Patience {
-            io_timeout: common.io_timeout,
-            reconnect_delay: common.reconnect_delay,
-            loss_timeout: common.controller_loss_timeout,
-            trusts_after_reconnect: false,
-        }
-    }
-
-    fn socket_options(options: &Options) -> SocketOptions {
-        options.common.socket_options()
+    fn common(options: &Options) -> &CommonOptions {
+        &options.common
     }
 
     async fn establish(

@@ -92,7 +92,7 @@ pub enum ConnectError {
     NotAllowed {
         /// The path.
         path: String,
-        /// Whether it was to be read only.
+        /// It was to be read only.
         read_only: bool,
         /// The user.
         uid: u32,
@@ -201,7 +201,7 @@ pub struct Identity {
     pub(crate) lasting: Mutex<Lasting>,
 }
 
-/// What outlives an association.
+/// Knowledge that outlives an association.
 #[derive(Default)]
 pub(crate) struct Lasting {
     /// Distinguishes this run of the client from others: what others had ends.

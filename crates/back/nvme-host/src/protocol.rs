@@ -15,13 +15,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_initiator::options::{CommonOptions, authority};
 use weir_initiator::plan::Method;
-use weir_initiator::{Ended, Judged, LinkFailure, Next, Patience, Protocol, Verdict};
+use weir_initiator::{Ended, Judged, LinkFailure, Next, Protocol, Verdict};
 use weir_nvme::Status;
 use weir_nvme::command::GetLogPage;
 use weir_nvme::event::{AsynchronousEvent, EventType};
 use weir_nvme::log::LogId;
-use weir_reactor::{Reactor, SocketOptions};
+use weir_reactor::Reactor;
 
 use crate::admin::{Caller, CommandFailure, QueueConnect};
 use crate::association::{Admin, ConnectError, Details, Namespace, WayOut, enable, recognise};
@@ -66,23 +67,12 @@ impl Protocol for NvmeTcp {
             nsid,
             ..
         } = options;
-        match host.contains(':') {
-            true => format!("{SCHEME}://[{host}]:{port}/{subsystem}?nsid={nsid}"),
-            false => format!("{SCHEME}://{host}:{port}/{subsystem}?nsid={nsid}"),
-        }
+        let place = authority(host, *port);
+        format!("{SCHEME}://{place}/{subsystem}?nsid={nsid}")
     }
 
-    fn patience(options: &Options) -> Patience {
-        Patience {
-            io_timeout: options.common.io_timeout,
-            reconnect_delay: options.common.reconnect_delay,
-            loss_timeout: options.common.controller_loss_timeout,
-            trusts_after_reconnect: options.common.flush_after_reconnect,
-        }
-    }
-
-    fn socket_options(options: &Options) -> SocketOptions {
-        options.common.socket_options()
+    fn common(options: &Options) -> &CommonOptions {
+        &options.common
     }
 
     async fn establish(

@@ -12,8 +12,8 @@ use weir_block::{
 };
 use weir_memory::{Segment, Segments, Views};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
-use weir_reactor::sim::{Connection, World};
-use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, System};
+use weir_reactor::sim::{Config, Connection, Simulation, World, seed_from_env_or_random};
+use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
 
 /// A queue of a volume as a test uses it: one request at a time, or several.
 pub struct Client {
@@ -401,6 +401,33 @@ pub fn some_connection(reactor: &Reactor, world: &World, client: usize) -> Optio
         .filter(|connection| connection.client_host.0 == client);
     let all: Vec<_> = of_client.collect();
     (!all.is_empty()).then(|| all[reactor.random() as usize % all.len()])
+}
+
+/// Starts reactors of a host that serves, and that a test's panic does not end.
+pub fn start_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
+    let start = |number| {
+        let config = ReactorConfig {
+            id: ReactorId(number),
+            name: format!("reactor-{number}"),
+            on_panic: PanicPolicy::Unwind,
+            pool_bytes: 64 << 20,
+            ..ReactorConfig::default()
+        };
+        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
+        let thread = Arc::clone(system).start_reactor(config, main).unwrap();
+        thread.remote.clone()
+    };
+    (0..count).map(start).collect()
+}
+
+/// A simulated world, of a seed that a failure prints.
+pub fn simulation() -> Simulation {
+    let seed = seed_from_env_or_random();
+    println!("WEIR_SEED={seed}");
+    Simulation::new(Config {
+        seed,
+        ..Config::default()
+    })
 }
 
 /// Runs `test` on a reactor of this machine.

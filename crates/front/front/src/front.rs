@@ -56,7 +56,7 @@ pub enum FrontError {
         /// The address.
         address: SocketAddr,
     },
-    /// What must outlast a restart cannot be stored.
+    /// Something that must outlast a restart cannot be stored.
     #[error("what must outlast a restart cannot be stored: {0}")]
     Store(#[source] std::io::Error),
     /// There is no such connection.

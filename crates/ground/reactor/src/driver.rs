@@ -112,7 +112,7 @@ pub enum Amount {
     Bulk,
 }
 
-/// What becomes of a range of a file. The file's length does not change, but where that is said.
+/// Change of a range of a file. The file's length does not change, but where that is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Deallocated; it reads as zeroes. (On a block device: zeroed, unmapped where the device can.)

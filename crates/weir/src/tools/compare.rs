@@ -81,7 +81,7 @@ fn least(text: &str) -> Result<f64, String> {
     number(text, 0.0..=100.0)
 }
 
-fn link(text: &str) -> Result<f64, String> {
+pub(super) fn link(text: &str) -> Result<f64, String> {
     number(text, 0.001..=10_000.0)
 }
 
@@ -156,7 +156,9 @@ fn sides(urls: &[VolumeUrl], against: &[VolumeUrl]) -> anyhow::Result<Vec<Vec<Vo
         return Ok(vec![urls.to_vec(), against.to_vec()]);
     }
     match urls.len() {
-        1 => bail!("one volume can be compared with nothing: name another"),
+        1 => bail!(
+            "one volume can be compared with nothing: name another, or --sweep what is to differ"
+        ),
         2..=SIDES_MAX => Ok(urls.iter().map(|url| vec![url.clone()]).collect()),
         _ => bail!("{SIDES_MAX} volumes can be compared at once"),
     }

@@ -222,7 +222,7 @@ fn shares(one: &Job, other: &Job) -> bool {
     (&one.volume, one.hosts) == (&other.volume, other.hosts)
 }
 
-/// Where the URL does not say how many queues a controller has, or how many sessions or connections, it has as many as are asked for.
+/// The URL with as many queues, sessions or connections as are asked for, where it does not say how many itself.
 fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
     let Some(parameter) = connections_parameter(url) else {
         return Ok(url.clone());

@@ -92,6 +92,10 @@ fn addresses_are_taken_apart() {
     assert_eq!(host_and_port("[fd00::1]:1"), Ok(("fd00::1", Some(1))));
     assert_eq!(host_and_port("[fd00::1]"), Ok(("fd00::1", None)));
     assert_eq!(host_and_port("fd00::1"), Ok(("fd00::1", None)));
+    for (host, port) in [("h", 1), ("10.0.0.1", 8009), ("fd00::1", 65_535)] {
+        let text = authority(host, port);
+        assert_eq!(host_and_port(&text), Ok((host, Some(port))));
+    }
     for text in ["", ":1", "h:0", "h:70000", "h:x", "[::1", "[::1]x", "[]"] {
         assert!(host_and_port(text).is_err(), "{text}");
     }

@@ -12,8 +12,9 @@ use weir_iscsi::Name;
 use weir_iscsi_host::{IscsiHost, Options};
 use weir_iscsi_target::{Iscsi, IscsiConfig, ListenerConfig, Lun, Portal, Snapshot, Target};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
-use weir_reactor::sim::{Config, Simulation, World, seed_from_env_or_random};
+use weir_reactor::sim::World;
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
+pub(crate) use weir_testing::initiator::{simulation, start_reactors};
 use weir_volume::{Access, Guard, GuardConfig, MemVolume};
 
 pub(crate) const TARGET: &str = "iqn.2026-01.org.example:disks";
@@ -96,32 +97,6 @@ pub(crate) async fn serve(reactors: &[Remote], at: SocketAddr, shape: &Shape) ->
     };
     served.apply(|_| {}).await;
     served
-}
-
-pub(crate) fn start_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
-    let start = |number| {
-        let config = ReactorConfig {
-            id: ReactorId(number),
-            name: format!("reactor-{number}"),
-            on_panic: PanicPolicy::Unwind,
-            pool_bytes: 64 << 20,
-            ..ReactorConfig::default()
-        };
-        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
-        let thread = Arc::clone(system).start_reactor(config, main).unwrap();
-        thread.remote.clone()
-    };
-    (0..count).map(start).collect()
-}
-
-/// A simulated world, of a seed that a failure prints.
-pub(crate) fn simulation() -> Simulation {
-    let seed = seed_from_env_or_random();
-    println!("WEIR_SEED={seed}");
-    Simulation::new(Config {
-        seed,
-        ..Config::default()
-    })
 }
 
 /// Runs `test` on a host of a simulated world whose other host serves.

@@ -13,10 +13,9 @@ use weir_block::Volume;
 use weir_front::{HubLimits, Hubs, ListenAt};
 use weir_nfs_host::{ConnectError, NfsHost, Options, User};
 use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent};
-use weir_reactor::sim::{Config, Crash, Simulation, World, seed_from_env_or_random};
-use weir_reactor::{
-    LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, System,
-};
+use weir_reactor::sim::{Crash, World};
+use weir_reactor::{Reactor, SocketOptions, System};
+use weir_testing::initiator::{simulation, start_reactors};
 use weir_volume::{Registry, VolumeUrl};
 
 use crate::files::{NAME, OneFile};
@@ -55,22 +54,6 @@ pub(crate) fn config() -> NfsConfig {
         lease: Duration::from_secs(10),
         ..NfsConfig::default()
     }
-}
-
-pub(crate) fn start_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
-    let start = |number| {
-        let config = ReactorConfig {
-            id: ReactorId(number),
-            name: format!("reactor-{number}"),
-            on_panic: PanicPolicy::Unwind,
-            pool_bytes: 64 << 20,
-            ..ReactorConfig::default()
-        };
-        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
-        let thread = Arc::clone(system).start_reactor(config, main).unwrap();
-        thread.remote.clone()
-    };
-    (0..count).map(start).collect()
 }
 
 impl Server {
@@ -148,16 +131,6 @@ impl Server {
         });
         read.await.expect("the reactor runs")
     }
-}
-
-/// A simulated world, of a seed that a failure prints.
-pub(crate) fn simulation() -> Simulation {
-    let seed = seed_from_env_or_random();
-    println!("WEIR_SEED={seed}");
-    Simulation::new(Config {
-        seed,
-        ..Config::default()
-    })
 }
 
 /// Runs `test` on a host of a simulated world whose other host serves.

@@ -143,7 +143,7 @@ fn acknowledged_writes_stay_when_the_server_is_killed() {
     });
 }
 
-/// What the server had not committed is gone with its power, and written again.
+/// Writes that the server had not committed are gone with its power, and written again.
 #[test]
 fn acknowledged_writes_stay_when_the_servers_power_fails() {
     simulated(config(), |reactor, server, world| {

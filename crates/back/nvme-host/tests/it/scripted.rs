@@ -16,7 +16,6 @@ use weir_nvme::tcp::DigestOptions;
 use weir_nvme::{Nqn, Status};
 use weir_nvme_host::{ConnectError, HostIdentity, NvmeHost, NvmeVolume, Options, discover};
 use weir_reactor::Reactor;
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_testing::initiator::*;
 
 const BLOCKS: usize = 4096;
@@ -34,12 +33,7 @@ fn with_fake<F: Future<Output = ()> + 'static>(
     script: Script,
     test: impl FnOnce(Reactor, Rc<Fake>) -> F + 'static,
 ) {
-    let seed = seed_from_env_or_random();
-    println!("WEIR_SEED={seed}");
-    let simulation = Simulation::new(Config {
-        seed,
-        ..Config::default()
-    });
+    let simulation = weir_testing::initiator::simulation();
     simulation.run(0, move |reactor| async move {
         let fake = Fake::new(BLOCKS, script);
         fake.listen(&reactor);

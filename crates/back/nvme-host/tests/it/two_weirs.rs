@@ -122,34 +122,13 @@ async fn serve(reactor: &Reactor, reactors: Vec<Remote>, at: SocketAddr, shape: 
     served
 }
 
-fn start_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
-    let start = |number| {
-        let config = ReactorConfig {
-            id: ReactorId(number),
-            name: format!("server-{number}"),
-            on_panic: PanicPolicy::Unwind,
-            pool_bytes: 64 << 20,
-            ..ReactorConfig::default()
-        };
-        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
-        let thread = Arc::clone(system).start_reactor(config, main).unwrap();
-        thread.remote.clone()
-    };
-    (0..count).map(start).collect()
-}
-
 /// Runs `test` on a host of a simulated world whose other host serves.
 fn simulated<F: Future<Output = ()> + 'static>(
     shape: Shape,
     test: impl FnOnce(Reactor, Served, World) -> F + 'static,
 ) {
-    let seed = seed_from_env_or_random();
-    println!("WEIR_SEED={seed}");
-    let simulation = Simulation::new(Config {
-        seed,
-        ..Config::default()
-    });
-    let reactors = start_reactors(&simulation.system(SERVER), shape.server_reactors);
+    let simulation = initiator::simulation();
+    let reactors = initiator::start_reactors(&simulation.system(SERVER), shape.server_reactors);
     let server = SocketAddr::new(simulation.address(SERVER), 4420);
     let world = simulation.world();
     simulation.run(CLIENT, move |reactor| async move {
@@ -175,7 +154,7 @@ fn on_loopback<F: Future<Output = ()> + 'static>(
         ..shape
     };
     let system: Arc<dyn System> = LinuxSystem::new(LinuxConfig::default()).unwrap();
-    let servers = start_reactors(&system, shape.server_reactors);
+    let servers = initiator::start_reactors(&system, shape.server_reactors);
     let config = ReactorConfig {
         id: ReactorId(100),
         name: "client".to_owned(),
@@ -380,8 +359,8 @@ fn queues_on_several_reactors_share_a_volume() {
         seed,
         ..Config::default()
     });
-    let servers = start_reactors(&simulation.system(SERVER), 2);
-    let workers = start_reactors(&simulation.system(CLIENT), 3);
+    let servers = initiator::start_reactors(&simulation.system(SERVER), 2);
+    let workers = initiator::start_reactors(&simulation.system(CLIENT), 3);
     let server = SocketAddr::new(simulation.address(SERVER), 4420);
     let world = simulation.world();
     simulation.run(CLIENT, move |reactor| async move {

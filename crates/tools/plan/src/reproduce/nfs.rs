@@ -466,7 +466,7 @@ fn limit(runs: &[CaseRun], case: Case, slots: Option<u32>) -> String {
     }
 }
 
-/// How much more the article's many connections do than one, with the reads in flight of its run `index`, round by round.
+/// Throughput of the article's many connections as a multiple of one's, with the reads in flight of its run `index`, round by round.
 fn gain(runs: &[CaseRun], index: usize) -> Option<Spread> {
     let cases = cases();
     let (one, many) = (cases.get(2 * index)?, cases.get(2 * index + 1)?);

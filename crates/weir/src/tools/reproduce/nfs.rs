@@ -13,6 +13,7 @@ use weir_plan::reproduce::{self, Case, CaseRun};
 use weir_reactor::random::Random;
 use weir_volume::VolumeUrl;
 
+use super::super::compare::link;
 use super::super::own::Own;
 use super::super::path;
 use super::super::plan::SheetArguments;
@@ -40,12 +41,12 @@ pub(super) struct NfsArguments {
         value_parser = duration
     )]
     duration: Duration,
-    /// What the link to the server carries, in Gb/s [default: what the interface says]
+    /// Gb/s that the link to the server carries [default: as the interface says]
     #[arg(long, value_name = "GBIT", value_parser = link)]
     link: Option<f64>,
     #[command(flatten)]
     watch: WatchArguments,
-    /// What the order of the runs starts from
+    /// Start of the randomness by which the order of the runs is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Run nothing: only what was published, and its contradictions
@@ -56,13 +57,6 @@ pub(super) struct NfsArguments {
     no_run: bool,
     #[command(flatten)]
     sheet: SheetArguments,
-}
-
-fn link(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(gigabits) if (0.001..=10_000.0).contains(&gigabits) => Ok(gigabits),
-        _ => Err(format!("'{text}' is not a number from 0.001 to 10000")),
-    }
 }
 
 pub(super) fn run(arguments: &NfsArguments, json: bool) -> anyhow::Result<ExitCode> {
