@@ -105,12 +105,11 @@ impl Options {
         };
         for name in ["hdgst", "ddgst"] {
             if parameters.flag(name)? {
-                return Err(refused(name, "", "left out: NFS has no digests"));
+                return Err(refused(name, "", "leave it out: NFS has no digests"));
             }
         }
         if options.common.flush_after_reconnect {
-            let allowed =
-                "left out: an NFS server proves what it kept, and what it lost is written again";
+            let allowed = "leave it out: an NFS server proves what it kept, and what it lost is written again";
             return Err(refused("flush_after_reconnect", "trust", allowed));
         }
         if let Some(value) = parameters.text("version")? {
