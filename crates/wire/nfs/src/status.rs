@@ -1,4 +1,4 @@
-//! Error values of NFS version 4 (RFC 8881, section 15; RFC 7862, section 11).
+//! Error values of NFS version 4 (RFC 8881, section 15; RFC 7862, section 11), and those of version 3 (RFC 1813, section 2.6).
 
 use weir_open_enum::open_enum;
 
@@ -45,6 +45,8 @@ open_enum! {
         Stale = 70 => "NFS4ERR_STALE",
         /// The handle is not one of this server's.
         Badhandle = 10001 => "NFS4ERR_BADHANDLE",
+        /// The file is another one than the client thought it was. In version 3 alone.
+        NotSync = 10002 => "NFS3ERR_NOT_SYNC",
         /// The cookie of a READDIR is not valid.
         BadCookie = 10003 => "NFS4ERR_BAD_COOKIE",
         /// The operation is known, and not supported.
@@ -165,5 +167,38 @@ open_enum! {
         OffloadDenied = 10091 => "NFS4ERR_OFFLOAD_DENIED",
         /// The kind of data of a SEEK is not known.
         UnionNotsupp = 10090 => "NFS4ERR_UNION_NOTSUPP",
+    }
+}
+
+impl Status {
+    /// The one that says in version 3 what this one says in version 4.
+    #[must_use]
+    pub fn of_v3(self) -> Self {
+        match self {
+            Status::Symlink | Status::WrongType | Status::Badchar | Status::Badname => {
+                Status::Inval
+            }
+            // Waiting does not help: a share reservation stays for as long as its owner likes.
+            Status::Locked | Status::ShareDenied => Status::Access,
+            Status::Grace => Status::Delay,
+            Status::Attrnotsupp | Status::UnionNotsupp => Status::Notsupp,
+            // Values below these are the same in both.
+            other if other.value() <= Status::Delay.value() => other,
+            _ => Status::Serverfault,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_3_has_values_of_its_own_alone() {
+        for &status in Status::NAMED {
+            let told = status.of_v3();
+            assert!(told.value() <= Status::Delay.value(), "{status} as {told}");
+            assert_eq!(told == Status::Ok, status == Status::Ok);
+        }
     }
 }
