@@ -1,5 +1,7 @@
 //! Attributes of files, and changes of them.
 
+use rustix::fs::{self, FileType, Stat};
+
 /// Kinds of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -55,6 +57,38 @@ pub struct Attributes {
     pub modified: Time,
     /// Time of the last change of anything.
     pub changed: Time,
+}
+
+impl From<&Stat> for Attributes {
+    fn from(stat: &Stat) -> Self {
+        let time = |seconds: i64, nanoseconds: u32| Time {
+            seconds,
+            nanoseconds,
+        };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::Regular,
+            FileType::Directory => Kind::Directory,
+            FileType::BlockDevice => Kind::Block,
+            FileType::CharacterDevice => Kind::Character,
+            FileType::Symlink => Kind::Link,
+            FileType::Socket => Kind::Socket,
+            _ => Kind::Pipe,
+        };
+        Attributes {
+            kind,
+            number: stat.st_ino,
+            mode: stat.st_mode & 0o7777,
+            links: stat.st_nlink as u32,
+            owner: stat.st_uid,
+            group: stat.st_gid,
+            size: stat.st_size as u64,
+            used: stat.st_blocks as u64 * 512,
+            device: (fs::major(stat.st_rdev), fs::minor(stat.st_rdev)),
+            accessed: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
+            modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            changed: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+        }
+    }
 }
 
 /// Value that a time is set to.

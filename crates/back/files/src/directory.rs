@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -33,6 +33,8 @@ pub struct Directory {
     /// Root of the directory when it was served first.
     expected: Option<FileId>,
     tree: RwLock<Option<Arc<Tree>>>,
+    /// Held while modes change, so that none is put back that was changed meanwhile.
+    modes: Mutex<()>,
 }
 
 /// The directory, open.
@@ -52,6 +54,7 @@ impl Directory {
             path: path.to_owned(),
             expected,
             tree: RwLock::new(None),
+            modes: Mutex::new(()),
         }
     }
 
@@ -59,6 +62,33 @@ impl Directory {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn modes(&self) -> MutexGuard<'_, ()> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a regular file for writing, as its owner may who opened it before its mode forbade that: the owner gives itself the right,
+    /// for a moment.
+    fn to_write(&self, tree: &Tree, file: &FileId) -> Result<OwnedFd, FileError> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        match tree.at(file, flags) {
+            Err(FileError::Access) => {}
+            opened => return opened,
+        }
+        let _modes = self.modes();
+        let readable = tree.to_change(file)?;
+        let attributes = attributes_of(&readable)?;
+        let may_lend = attributes.kind == Kind::Regular
+            && attributes.owner == rustix::process::geteuid().as_raw();
+        if !may_lend {
+            return Err(FileError::Access);
+        }
+        let mode = Mode::from_raw_mode(attributes.mode);
+        fs::fchmod(&readable, mode | Mode::WUSR)?;
+        let opened = tree.at(file, flags);
+        fs::fchmod(&readable, mode)?;
+        opened
     }
 
     fn tree(&self) -> Result<Arc<Tree>, FileError> {
@@ -161,37 +191,7 @@ fn name_of(file: &OwnedFd) -> Result<(FileId, i32), FileError> {
 }
 
 fn attributes_of(file: &OwnedFd) -> Result<Attributes, FileError> {
-    let stat = fs::fstat(file)?;
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Kind::Regular,
-        FileType::Directory => Kind::Directory,
-        FileType::BlockDevice => Kind::Block,
-        FileType::CharacterDevice => Kind::Character,
-        FileType::Symlink => Kind::Link,
-        FileType::Socket => Kind::Socket,
-        _ => Kind::Pipe,
-    };
-    Ok(Attributes {
-        kind,
-        number: stat.st_ino,
-        mode: stat.st_mode & 0o7777,
-        links: stat.st_nlink as u32,
-        owner: stat.st_uid,
-        group: stat.st_gid,
-        size: stat.st_size as u64,
-        used: stat.st_blocks as u64 * 512,
-        device: (fs::major(stat.st_rdev), fs::minor(stat.st_rdev)),
-        accessed: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
-        modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-        changed: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
-    })
-}
-
-fn time(seconds: i64, nanoseconds: u32) -> Time {
-    Time {
-        seconds,
-        nanoseconds,
-    }
+    Ok(Attributes::from(&fs::fstat(file)?))
 }
 
 /// The mode that a file of this process's user may be given by others: no program runs as that user because somebody else wishes it.
@@ -234,9 +234,11 @@ fn timespec(wanted: Option<SetTime>) -> Timespec {
 /// The times that say by which call a file was made: seconds alone, which every file system keeps.
 fn exclusive_times(verifier: [u8; 8]) -> (Time, Time) {
     let [a, b, c, d, e, f, g, h] = verifier;
-    let seconds = |bytes| i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff);
-    let (first, second) = (seconds([a, b, c, d]), seconds([e, f, g, h]));
-    (time(first, 0), time(second, 0))
+    let seconds = |bytes| Time {
+        seconds: i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff),
+        nanoseconds: 0,
+    };
+    (seconds([a, b, c, d]), seconds([e, f, g, h]))
 }
 
 impl FileSystem for Directory {
@@ -305,19 +307,21 @@ impl FileSystem for Directory {
             };
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            let found = match with_files.then(|| tree.lookup(&directory, name)) {
+            let is_itself = matches!(name, b"." | b"..");
+            let looks = with_files && !is_itself;
+            let found = match looks.then(|| tree.lookup(&directory, name)) {
                 None => None,
                 Some(Ok((_, found))) => Some(found),
                 // It was removed meanwhile, or is another file system's.
                 Some(Err(FileError::NotFound | FileError::Access)) => continue,
                 Some(Err(error)) => return Err(error),
             };
-            taken += name.len() + size_of::<u64>();
+            if !is_itself {
+                taken += name.len() + size_of::<u64>();
+            }
             listing.entries.push(Entry {
                 name: name.to_vec(),
+                number: entry.ino(),
                 cookie: entry.next_entry_cookie(),
                 found,
             });
@@ -344,6 +348,15 @@ impl FileSystem for Directory {
         }
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let descriptor = tree.at(file, access | OFlags::NONBLOCK)?;
+        Ok(Arc::clone(&self.system).adopt_file(descriptor)?)
+    }
+
+    fn open_as_owner(&self, file: &FileId) -> Result<Arc<File>, FileError> {
+        match self.open(file, true) {
+            Err(FileError::Access) => {}
+            opened => return opened,
+        }
+        let descriptor = self.to_write(&*self.tree()?, file)?;
         Ok(Arc::clone(&self.system).adopt_file(descriptor)?)
     }
 
@@ -466,15 +479,16 @@ impl FileSystem for Directory {
         let now = attributes_of(&tree.at(file, OFlags::PATH)?)?;
         match now.kind {
             Kind::Regular => {
-                let flags = match changes.size {
-                    Some(_) => OFlags::RDWR,
-                    None => OFlags::RDONLY,
+                let file = match changes.size {
+                    Some(_) => self.to_write(&tree, file)?,
+                    None => tree.to_change(file)?,
                 };
-                let file = tree.at(file, flags | OFlags::NONBLOCK)?;
                 if let Some(size) = changes.size {
                     fs::ftruncate(&file, size)?;
                 }
+                let modes = changes.mode.map(|_| self.modes());
                 change(&file, &now, changes)?;
+                drop(modes);
                 Ok(fs::fsync(&file)?)
             }
             Kind::Directory if changes.size.is_some() => Err(FileError::IsDirectory),
@@ -711,9 +725,14 @@ mod tests {
             calls += 1;
             for entry in listing.entries {
                 cookie = entry.cookie;
-                let found = entry.found.expect("it was asked for");
                 let name = String::from_utf8(entry.name).expect("it is text");
-                assert_eq!(found.attributes.size, name.len() as u64);
+                match entry.found {
+                    Some(found) => {
+                        assert_eq!(found.attributes.size, name.len() as u64);
+                        assert_eq!(found.attributes.number, entry.number);
+                    }
+                    None => assert!(matches!(&name[..], "." | ".."), "{name} was asked for"),
+                }
                 listed.push(name);
             }
             if listing.is_end {
@@ -722,6 +741,7 @@ mod tests {
         }
         assert!(calls > 5, "in {calls} pieces");
         listed.sort();
+        names.extend([".".to_owned(), "..".to_owned()]);
         names.sort();
         assert_eq!(listed, names);
     }
@@ -763,7 +783,10 @@ mod tests {
             .expect("it is made")
             .found
             .id;
-        let then = time(1_000_000, 5_000_000);
+        let then = Time {
+            seconds: 1_000_000,
+            nanoseconds: 5_000_000,
+        };
         let changes = Changes {
             size: Some(12345),
             mode: Some(0o600),

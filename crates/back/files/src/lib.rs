@@ -112,6 +112,8 @@ pub enum Special<'a> {
 pub struct Entry {
     /// Its name.
     pub name: Vec<u8>,
+    /// The number of its file.
+    pub number: u64,
     /// Names the place behind it.
     pub cookie: u64,
     /// The file, where it was asked for.
@@ -163,7 +165,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn parent(&self, directory: &FileId) -> Result<Found, FileError>;
 
     /// Entries behind `cookie`, 0 being the beginning, until their names take about `bytes`: one at least, where there are any. Files
-    /// that are not of this file system are left out.
+    /// that are not of this file system are left out. The directory itself and the one above it (`.`, `..`) are among them where the
+    /// file system lists them, without their files, and count for nothing.
     ///
     /// # Errors
     /// [`FileError`].
@@ -186,6 +189,15 @@ pub trait FileSystem: Send + Sync + 'static {
     /// # Errors
     /// [`FileError`].
     fn open(&self, file: &FileId, write: bool) -> Result<Arc<File>, FileError>;
+
+    /// Opens a regular file for writing, as its owner may whatever its mode says: it was open for writing before the mode was set, as
+    /// far as anybody knows.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    fn open_as_owner(&self, file: &FileId) -> Result<Arc<File>, FileError> {
+        self.open(file, true)
+    }
 
     /// Makes a regular file. Of one that is there only the size is set.
     ///

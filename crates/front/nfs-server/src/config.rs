@@ -51,12 +51,19 @@ impl NfsConfig {
     /// Slots at most of all sessions, and opens and owners of locks at most of all clients, for each client that there may be. One client
     /// may have more while others have less.
     pub(crate) const PER_CLIENT: u32 = 64;
+    /// Replies to clients of version 3 that are kept at most, for each client that there may be: of the newest calls of all.
+    pub(crate) const REPLIES_PER_CLIENT: u32 = 16;
     /// Operations of a COMPOUND at most.
     pub(crate) const OPERATIONS_MAX: u32 = 64;
 
     /// Slots of all sessions at most; so many opens and owners of locks too.
     pub(crate) fn all_max(&self) -> usize {
         self.clients_max as usize * Self::PER_CLIENT as usize
+    }
+
+    /// Replies to clients of version 3 that are kept at most.
+    pub(crate) fn replies_max(&self) -> usize {
+        self.clients_max as usize * Self::REPLIES_PER_CLIENT as usize
     }
 
     /// Bytes of a call, or of a reply, at most.

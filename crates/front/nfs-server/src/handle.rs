@@ -47,7 +47,8 @@ pub(crate) struct FileKey {
 }
 
 impl HandleKey {
-    fn sum(&self, bytes: &[u8]) -> [u8; SUM_BYTES] {
+    /// Checksum of bytes that nobody else can make.
+    pub(crate) fn sum(&self, bytes: &[u8]) -> [u8; SUM_BYTES] {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(bytes);
         hasher.finish().to_le_bytes()

@@ -1,7 +1,8 @@
-//! The NFS server: serves directories to clients of versions 4.1 and 4.2 (RFC 8881, RFC 7862).
+//! The NFS server: serves directories to clients of versions 4.1 and 4.2 (RFC 8881, RFC 7862) and 3 (RFC 1813).
 //!
 //! * `framing` finds calls in received bytes; `session` is a connection, as [`weir_front`] runs it.
-//! * `compound` does a COMPOUND: a task of its own, which may outlive its connection.
+//! * `call` is a call: a task of its own, which may outlive its connection. `compound` does those of version 4, `v3` those of version 3
+//!   and of MOUNT; what they do to files alike is in `seen` and `actions`.
 //! * `state` is what clients have on the server: sessions and their slots, opens, locks; all reactors share it.
 //! * `handle` makes file handles, and knows its own.
 //! * [`Nfs`] is the whole over several reactors; [`Export`] is what it serves.
@@ -10,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+mod actions;
+mod call;
 mod compound;
 mod config;
 mod framing;
@@ -17,9 +20,11 @@ mod handle;
 mod memory;
 mod nfs;
 mod protocol;
+mod seen;
 mod served;
 mod session;
 mod state;
+mod v3;
 
 pub use config::NfsConfig;
 pub use handle::HandleKey;

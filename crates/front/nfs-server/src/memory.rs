@@ -6,6 +6,7 @@ use weir_memory::View;
 use crate::config::NfsConfig;
 use crate::session::{NfsSession, READING_CALL_BYTES_MAX};
 use crate::state::{SLOT_BYTES, STATE_BYTES};
+use crate::v3::REPLY_BYTES_MAX;
 
 /// Bytes of a call that is under way, beside its record and its data, about.
 const CALL_BYTES: usize = 3072;
@@ -21,7 +22,8 @@ impl NfsConfig {
         /// Lists grow to twice what is in them at most, and data is in an answer, in a send, and as the kernel is told.
         const VIEWS: usize = 2 * 3;
         let slot = SLOT_BYTES + Self::KEPT_BYTES_MAX as usize;
-        let client = Self::PER_CLIENT as usize * (slot + STATE_BYTES);
+        let replies = Self::REPLIES_PER_CLIENT as usize * REPLY_BYTES_MAX;
+        let client = Self::PER_CLIENT as usize * (slot + STATE_BYTES) + replies;
         MemoryNeeds {
             connection_bytes: (connection_bytes_max::<NfsSession>()
                 + READING_CALL_BYTES_MAX

@@ -15,6 +15,7 @@ use crate::protocol::{About, ClientInfo, NfsShared};
 use crate::served::{Export, Snapshot};
 use crate::session::NfsSession;
 use crate::state::{Keeper, State};
+use crate::v3::Replies;
 
 /// Properties of a server that outlive it.
 pub struct Persistent {
@@ -82,7 +83,9 @@ impl Nfs {
             drawn as u32,
             drawn.rotate_left(32),
         );
+        let replies = Replies::new(config.replies_max());
         let own = NfsShared {
+            replies,
             config,
             key: persistent.key,
             name: persistent.name,

@@ -11,6 +11,7 @@ use crate::config::NfsConfig;
 use crate::handle::HandleKey;
 use crate::served::Snapshot;
 use crate::state::State;
+use crate::v3::Replies;
 
 /// NFS.
 pub(crate) struct NfsProtocol;
@@ -22,6 +23,7 @@ pub(crate) struct NfsShared {
     /// Names this server for clients: the same behind all its addresses.
     pub(crate) name: Vec<u8>,
     pub(crate) state: State,
+    pub(crate) replies: Replies,
     /// Spreads connections over reactors.
     pub(crate) next_reactor: AtomicUsize,
 }

@@ -9,7 +9,7 @@ use weir_memory::{Gather, Segment, View};
 use weir_nfs::record::Fragment;
 use weir_reactor::Amount;
 
-use crate::compound::{self, Context, Here};
+use crate::call::{self, Context, Here};
 use crate::framing::{Framing, Next};
 use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
 
@@ -59,7 +59,7 @@ impl NfsSession {
         let all = config.bytes_in_flight_per_connection;
         let one = 2 * config.message_bytes_max();
         let room = Room::new(account, all.into(), one);
-        let peer = line.entry.peer.ip();
+        let peer = line.entry.peer;
         let context = Context::new(Rc::clone(&line.shard), peer, line.entry.handle.clone());
         NfsSession {
             framing: Framing::new(config.message_bytes_max()),
@@ -98,8 +98,8 @@ impl NfsSession {
         }
         self.calls += 1;
         let context = Rc::clone(&self.context);
-        let call = compound::serve(context, waiting.record, segments, waiting.taken + bytes);
-        self.line.shard.hub.reactor.spawn_isolated(call).detach();
+        let serving = call::serve(context, waiting.record, segments, waiting.taken + bytes);
+        self.line.shard.hub.reactor.spawn_isolated(serving).detach();
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl Session for NfsSession {
                 }
                 Next::Record(record, taken) => {
                     let max = self.line.shard.shared.own.config.transfer_bytes_max;
-                    let lengths = compound::lengths_to_read(&record, max);
+                    let lengths = call::lengths_to_read(&record, max);
                     let mut lengths = lengths.map_err(|error| End::Broken(Box::new(error)))?;
                     if record.len() > READING_CALL_BYTES_MAX {
                         // No client writes and reads in one call. To one that does, reading fails.

@@ -130,6 +130,14 @@ impl File {
         self.system.file_length(self.handle)
     }
 
+    /// Its status as the operating system tells it (fstat(2)).
+    ///
+    /// # Errors
+    /// `Unsupported` where files have no owners and times, as in the simulator; or the system's.
+    pub fn status(&self) -> io::Result<rustix::fs::Stat> {
+        self.system.file_status(self.handle)
+    }
+
     /// Asks the NVMe drive that this device is, or is a partition of; what it yields is in `data`. The drive's status, as 15 bits without the phase: 0 is success. Blocks
     /// until the drive has answered: call it through [`Reactor::offload`].
     ///

@@ -83,6 +83,14 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn file_length(&self, file: Handle) -> io::Result<u64>;
 
+    /// See [`File::status`].
+    ///
+    /// # Errors
+    /// As there.
+    fn file_status(&self, _file: Handle) -> io::Result<rustix::fs::Stat> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Sets the length of a regular file. It is durable once the file is synced.
     ///
     /// # Errors

@@ -86,13 +86,13 @@ const EXCLUSIVE: Bitmap = Bitmap::of(&[
 ]);
 
 /// The longest file that Linux has.
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// The change attribute is a time (change_attr_type4).
 const CHANGES_AS_TIME: u32 = 3;
 /// Bytes of a name at most in a place that leads to exports.
 const PLACE_NAME_BYTES_MAX: u32 = 255;
 /// Links that a file may have, as far as is known.
-const LINKS_MAX: u32 = 32_000;
+pub(crate) const LINKS_MAX: u32 = 32_000;
 
 /// Facts that are told of a file.
 pub(super) struct Facts {
@@ -113,7 +113,7 @@ pub(super) fn change_of(attributes: &Attributes) -> u64 {
         .cast_unsigned()
 }
 
-pub(super) fn type_of(kind: Kind) -> u32 {
+pub(crate) fn type_of(kind: Kind) -> u32 {
     match kind {
         Kind::Regular => file_type::REGULAR,
         Kind::Directory => file_type::DIRECTORY,
@@ -144,7 +144,7 @@ pub(super) fn status_of(error: AttributeError) -> Status {
 }
 
 /// The changes that a client asks for.
-pub(super) fn changes_of(
+pub(crate) fn changes_of(
     asked: Result<AttributeChanges, AttributeError>,
 ) -> Result<(Changes, Bitmap), Status> {
     let asked = asked.map_err(status_of)?;
@@ -195,9 +195,9 @@ impl Compound<'_> {
         attributes: Attributes,
         is_root: bool,
     ) -> Facts {
-        let shared = self.shared();
+        let shared = self.seen.shared();
         let mounted_on = match is_root {
-            true => self.snapshot.place_of(export.number) as u64 + 1,
+            true => self.seen.snapshot.place_of(export.number) as u64 + 1,
             false => attributes.number,
         };
         Facts {
@@ -211,7 +211,7 @@ impl Compound<'_> {
 
     /// Facts of a place that leads to exports.
     pub(super) fn facts_of_place(&self, number: usize, place: &Place) -> Facts {
-        let shared = self.shared();
+        let shared = self.seen.shared();
         let changed = Time {
             seconds: 0,
             nanoseconds: 0,
@@ -229,7 +229,7 @@ impl Compound<'_> {
             accessed: changed,
             modified: changed,
             changed: Time {
-                seconds: self.snapshot.generation().cast_signed(),
+                seconds: self.seen.snapshot.generation().cast_signed(),
                 nanoseconds: 0,
             },
         };
@@ -251,14 +251,15 @@ impl Compound<'_> {
         let key = match self.current()? {
             Target::Place(_) => {
                 let number = self.place()?;
-                let place = self.snapshot.place(number).ok_or(Status::Stale)?;
+                let place = self.seen.snapshot.place(number).ok_or(Status::Stale)?;
                 return Ok(self.facts_of_place(number, place));
             }
             Target::File(key) => key,
         };
-        let export = self.export(&key)?;
+        let export = self.seen.export(&key)?;
         let with_space = !wanted.and(&OF_SPACE).is_empty();
         let (attributes, is_root, space) = self
+            .seen
             .on(export, move |files| {
                 let attributes = files.attributes(&key.id)?;
                 let is_root = attributes.kind == Kind::Directory && files.root()?.id == key.id;
@@ -289,7 +290,7 @@ impl Compound<'_> {
 
     fn write_attribute(&self, which: u32, facts: &Facts, out: &mut Writer) {
         let (attributes, space) = (&facts.attributes, &facts.space);
-        let config = &self.shared().config;
+        let config = &self.seen.shared().config;
         match which {
             number::SUPPORTED_ATTRS => self.supported().write(out),
             number::TYPE => out.u32(type_of(attributes.kind)),
@@ -373,14 +374,16 @@ impl Compound<'_> {
         Bitmap::default().write(&mut self.out);
         let (changes, bitmap) = changes_of(asked)?;
         let key = self.file()?;
-        let export = self.export_to_change(&key)?;
+        let export = self.seen.export_to_change(&key)?;
         if changes.size.is_some() {
             let stateid = self.meant(stateid)?;
-            let state = &self.shared().state;
-            state.for_io(self.client(), &stateid, &key, share::WRITE)?;
+            let state = &self.seen.shared().state;
+            let now = self.seen.now();
+            state.for_io(self.client(), &stateid, &key, share::WRITE, now)?;
         }
         if !bitmap.is_empty() {
-            self.on(export, move |files| files.set(&key.id, &changes))
+            self.seen
+                .on(export, move |files| files.set(&key.id, &changes))
                 .await?;
         }
         self.out.truncate(start);
@@ -413,41 +416,18 @@ impl Compound<'_> {
     }
 
     pub(super) async fn access(&mut self, asked: u32) -> Done {
-        // Bits that mean nothing here, as those of extended attributes, are said to be unsupported.
         let (supported, granted) = match self.current()? {
             Target::Place(_) => {
                 self.place()?;
                 (access::ALL, access::READ | access::LOOKUP)
             }
             Target::File(key) => {
-                let export = self.export(&key)?;
-                let (may, kind) = self
-                    .on(export, move |files| {
-                        let kind = files.attributes(&key.id)?.kind;
-                        Ok((files.access(&key.id)?, kind))
-                    })
-                    .await?;
-                let is_directory = kind == Kind::Directory;
-                let supported = match is_directory {
-                    true => access::ALL & !access::EXECUTE,
-                    false => access::ALL & !(access::LOOKUP | access::DELETE),
-                };
-                let writes = access::MODIFY | access::EXTEND | access::DELETE;
-                let mut granted = 0;
-                if may.read {
-                    granted |= access::READ;
-                }
-                if may.write && !export.is_read_only {
-                    granted |= writes;
-                }
-                if may.execute {
-                    granted |= access::LOOKUP | access::EXECUTE;
-                }
+                let (supported, granted, _) = self.seen.rights(&key).await?;
                 (supported, granted)
             }
         };
         self.out.u32(asked & supported);
-        self.out.u32(asked & supported & granted);
+        self.out.u32(asked & granted);
         Ok(())
     }
 }

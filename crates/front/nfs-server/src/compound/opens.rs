@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_files::{Created, Creation, FileError, Found, Kind};
+use weir_files::{Creation, Found, Kind};
 use weir_nfs::Status;
 use weir_nfs::attribute::Bitmap;
 use weir_nfs::operation::{Claim, HowCreated, Lock, LockRange, Open as Request};
@@ -10,9 +10,11 @@ use weir_nfs::types::{StateId, share};
 use weir_reactor::File;
 
 use super::attributes::{changes_of, is_exclusive};
-use super::names::{ChangeInfo, changing, check_name};
+use super::names::ChangeInfo;
 use super::{Compound, Done};
+use crate::actions::{Changed, changing};
 use crate::handle::{FileKey, Target};
+use crate::seen::check_name;
 use crate::state::{Conflict, Locked, OpenRequest};
 
 /// Locks are those of POSIX (OPEN4_RESULT_LOCKTYPE_POSIX).
@@ -49,8 +51,11 @@ impl Compound<'_> {
             return Err(Status::Inval.into());
         }
         let is_reclaimed = request.claim == Claim::Previous;
-        let (client, now) = (self.client(), self.now());
-        self.shared().state.may_open(client, is_reclaimed, now)?;
+        let (client, now) = (self.client(), self.seen.now());
+        self.seen
+            .shared()
+            .state
+            .may_open(client, is_reclaimed, now)?;
         let is_made = request.create.is_some();
         let reached = match request.claim {
             Claim::Null(name) => self.reach(name, request.create).await?,
@@ -70,16 +75,18 @@ impl Compound<'_> {
         }
         let writes = access & share::WRITE != 0;
         let export = match writes {
-            true => self.export_to_change(&key)?,
-            false => self.export(&key)?,
+            true => self.seen.export_to_change(&key)?,
+            false => self.seen.export(&key)?,
         };
-        let state = &self.context.shard.shared.own.state;
+        let state = &self.seen.context.shard.shared.own.state;
         let whose = (client, request.owner);
         state.check_share(whose, &key, access, request.deny, now)?;
         let (is_writable, file) = match reached.made {
             Some(file) => (true, file),
             None => {
-                let opened = self.on(export, move |files| files.open(&key.id, writes));
+                let opened = self
+                    .seen
+                    .on(export, move |files| files.open(&key.id, writes));
                 (writes, opened.await?)
             }
         };
@@ -102,7 +109,8 @@ impl Compound<'_> {
                 size: Some(size),
                 ..weir_files::Changes::default()
             };
-            self.on(export, move |files| files.set(&key.id, &changes))
+            self.seen
+                .on(export, move |files| files.set(&key.id, &changes))
                 .await?;
             set.add(weir_nfs::attribute::number::SIZE);
         }
@@ -138,23 +146,21 @@ impl Compound<'_> {
                 None => return Err(Status::Isdir),
             },
         };
-        check_name(name)?;
-        let name = name.to_vec();
         let Some(create) = create else {
-            let export = self.export(&directory)?;
-            let looked_up = self.on(export, move |files| {
+            check_name(name)?;
+            let (export, name) = (self.seen.export(&directory)?, name.to_vec());
+            let looked_up = self.seen.on(export, move |files| {
                 changing(files, &directory, || files.lookup(&directory.id, &name))
             });
-            let (found, info) = looked_up.await?;
+            let (found, changed) = looked_up.await?;
             return Ok(Reached {
                 found,
                 made: None,
-                info,
+                info: ChangeInfo::of(&changed),
                 set: Bitmap::default(),
                 size: None,
             });
         };
-        let export = self.export_to_change(&directory)?;
         let (creation, asked) = match create {
             HowCreated::Unchecked(asked) => (Creation::Unchecked, asked),
             HowCreated::Guarded(asked) => (Creation::Guarded, asked),
@@ -164,37 +170,23 @@ impl Compound<'_> {
         if matches!(creation, Creation::Exclusive(_)) && !is_exclusive(&bitmap) {
             return Err(Status::Inval);
         }
-        let made = self.on(export, move |files| {
-            // What is there keeps its length until the open is known to be allowed.
-            let existing = match creation {
-                Creation::Unchecked => files.lookup(&directory.id, &name),
-                _ => Err(FileError::NotFound),
-            };
-            changing(files, &directory, || match existing {
-                Ok(found) => Ok((Created { found, made: None }, changes.size)),
-                Err(FileError::NotFound) => {
-                    let made = files.create(&directory.id, &name, creation, &changes)?;
-                    Ok((made, None))
-                }
-                Err(error) => Err(error),
-            })
-        });
-        let ((created, size), info) = made.await?;
-        let is_new = created.made.is_some();
+        let made = self.seen.create(directory, name, creation, changes);
+        let made = made.await?;
+        let is_new = made.created.made.is_some();
         Ok(Reached {
-            found: created.found,
-            made: created.made,
-            info,
+            found: made.created.found,
+            made: made.created.made,
+            info: ChangeInfo::of(&made.changed),
             set: if is_new { bitmap } else { Bitmap::default() },
-            size,
+            size: made.size,
         })
     }
 
     /// Finds the current file.
     async fn reach_current(&self) -> Result<Reached, Status> {
         let key = self.regular()?;
-        let export = self.export(&key)?;
-        let attributes = self.on(export, move |files| files.attributes(&key.id));
+        let export = self.seen.export(&key)?;
+        let attributes = self.seen.on(export, move |files| files.attributes(&key.id));
         let attributes = attributes.await?;
         Ok(Reached {
             found: Found {
@@ -202,7 +194,10 @@ impl Compound<'_> {
                 attributes,
             },
             made: None,
-            info: ChangeInfo::of(&attributes, &attributes),
+            info: ChangeInfo::of(&Changed {
+                before: attributes,
+                after: attributes,
+            }),
             set: Bitmap::default(),
             size: None,
         })
@@ -214,7 +209,7 @@ impl Compound<'_> {
         if !(share::READ..=share::BOTH).contains(&access) || deny > share::BOTH {
             return Err(Status::Inval.into());
         }
-        let state = &self.shared().state;
+        let state = &self.seen.shared().state;
         let now = state.downgrade(self.client(), &stateid, &key, access, deny)?;
         self.stateid = Some(now);
         now.write(&mut self.out);
@@ -223,9 +218,9 @@ impl Compound<'_> {
 
     pub(super) fn close(&mut self, stateid: &StateId) -> Done {
         let (key, stateid) = (self.file()?, self.meant(stateid)?);
-        let state = &self.shared().state;
+        let state = &self.seen.shared().state;
         state.close(self.client(), &stateid, &key)?;
-        self.context.opens.borrow_mut().remove(&stateid.other);
+        self.seen.context.opens.borrow_mut().remove(&stateid.other);
         self.stateid = None;
         // Nobody may use it any more.
         StateId::INVALID.write(&mut self.out);
@@ -248,7 +243,7 @@ impl Compound<'_> {
             weir_nfs::operation::Locker::New { open, .. } => *open = self.meant(open)?,
             weir_nfs::operation::Locker::Known { stateid } => *stateid = self.meant(stateid)?,
         }
-        let (state, now) = (&self.shared().state, self.now());
+        let (state, now) = (&self.seen.shared().state, self.seen.now());
         match state.lock_range(self.client(), &key, &request, now)? {
             Locked::Held(stateid) => {
                 self.stateid = Some(stateid);
@@ -265,7 +260,7 @@ impl Compound<'_> {
 
     pub(super) fn test_lock(&mut self, range: &LockRange, owner: &[u8]) -> Done {
         let key = self.regular()?;
-        let (state, now) = (&self.shared().state, self.now());
+        let (state, now) = (&self.seen.shared().state, self.seen.now());
         match state.test_range(self.client(), &key, range, owner, now)? {
             None => Ok(()),
             Some(conflict) => {
@@ -278,7 +273,7 @@ impl Compound<'_> {
 
     pub(super) fn unlock(&mut self, range: &LockRange, stateid: &StateId) -> Done {
         let (key, stateid) = (self.regular()?, self.meant(stateid)?);
-        let state = &self.shared().state;
+        let state = &self.seen.shared().state;
         let now = state.unlock_range(self.client(), &key, &stateid, range)?;
         self.stateid = Some(now);
         now.write(&mut self.out);

@@ -7,8 +7,8 @@ use weir_nfs::operation::CopyRange;
 use weir_nfs::types::{StateId, content, share, stable};
 use weir_reactor::{AllocateMode, File, LocalFile, Sought};
 
-use super::io::status_of_io;
 use super::{Compound, Done, Target};
+use crate::actions::status_of_io;
 
 /// Bytes that one COPY copies at most: its client goes on from there. A disk takes a moment for them.
 const COPY_BYTES_MAX: u64 = 16 << 20;
@@ -49,7 +49,7 @@ impl Compound<'_> {
         length: u64,
     ) -> Done {
         let key = self.regular()?;
-        let export = self.export_to_change(&key)?;
+        self.seen.export_to_change(&key)?;
         let file = self.open_file(&key, stateid, share::WRITE).await?;
         if length == 0 {
             return Err(Status::Inval.into());
@@ -59,15 +59,15 @@ impl Compound<'_> {
             true => AllocateMode::PunchHole,
             false => AllocateMode::Reserve,
         };
-        let reactor = self.context.reactor();
+        let reactor = self.seen.context.reactor();
         let done = file.allocate(reactor, offset, length, mode).await;
         done.map_err(status_of_io)?;
-        Ok(self.sync_all(&file, &export.path).await?)
+        Ok(self.seen.sync_all(&key, &file).await?)
     }
 
     pub(super) async fn seek(&mut self, stateid: &StateId, offset: u64, sought: u32) -> Done {
         let key = self.regular()?;
-        self.export(&key)?;
+        self.seen.export(&key)?;
         let file = self.open_file(&key, stateid, share::READ).await?;
         let sought = match sought {
             content::DATA => Sought::Data,
@@ -83,7 +83,7 @@ impl Compound<'_> {
             let found = whole.find(offset, sought).map_err(status_of_io)?;
             Ok((found.unwrap_or(length), length))
         };
-        let found = self.context.reactor().offload(find).await;
+        let found = self.seen.context.reactor().offload(find).await;
         let (place, length) = found.ok_or(Status::Serverfault)??;
         self.out.bool(place >= length);
         self.out.u64(place);
@@ -103,7 +103,7 @@ impl Compound<'_> {
         if source.export != destination.export {
             return Err(Status::Xdev);
         }
-        self.export_to_change(&destination)?;
+        self.seen.export_to_change(&destination)?;
         check_range(request.source_offset, request.count)?;
         check_range(request.destination_offset, request.count)?;
         let from = self.open_file(&source, &request.source, share::READ);
@@ -116,7 +116,7 @@ impl Compound<'_> {
         if request.is_remote {
             return Err(Status::Notsupp.into());
         }
-        let verifier = self.shared().state.verifier();
+        let verifier = self.seen.shared().state.verifier();
         let (from, to) = self.two_open_files(request).await?;
         let length = from.length().map_err(status_of_io)?;
         let left = length.checked_sub(request.source_offset);
@@ -130,7 +130,7 @@ impl Compound<'_> {
         let places = (request.source_offset, request.destination_offset);
         let (from, to) = (from.shared(), to.shared());
         let copy = move || copy_range((&from, places.0), (&to, places.1), bytes);
-        let copied = self.context.reactor().offload(copy).await;
+        let copied = self.seen.context.reactor().offload(copy).await;
         let copied = copied.ok_or(Status::Serverfault)?.map_err(status_of_io)?;
         // It has ended: there is no name by which a client could ask for it.
         self.out.u32(0);
@@ -149,10 +149,9 @@ impl Compound<'_> {
         let places = (request.source_offset, request.destination_offset);
         let count = request.count;
         let share = move || source.share_with(places.0, &destination, places.1, count);
-        let shared = self.context.reactor().offload(share).await;
+        let shared = self.seen.context.reactor().offload(share).await;
         shared.ok_or(Status::Serverfault)?.map_err(status_of_io)?;
         let key = self.regular()?;
-        let export = self.export(&key)?;
-        Ok(self.sync_all(&to, &export.path).await?)
+        Ok(self.seen.sync_all(&key, &to).await?)
     }
 }

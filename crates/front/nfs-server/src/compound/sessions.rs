@@ -14,8 +14,8 @@ const BOTH: u32 = 3;
 
 impl Compound<'_> {
     pub(super) fn exchange_id(&mut self, request: &ExchangeId<'_>) -> Done {
-        let peer = self.context.peer;
-        let (shared, now) = (self.context.shard.shared.own.clone(), self.now());
+        let peer = self.seen.context.peer.ip();
+        let (shared, now) = (self.seen.context.shard.shared.own.clone(), self.seen.now());
         let introduced = shared.state.introduce(request, self.principal, peer, now)?;
         tracing::debug!(
             client = introduced.client, %peer,
@@ -37,12 +37,12 @@ impl Compound<'_> {
     }
 
     pub(super) fn create_session(&mut self, request: &CreateSession) -> Done {
-        let drawn = self.context.reactor().random();
-        let (shared, now) = (self.context.shard.shared.own.clone(), self.now());
+        let drawn = self.seen.context.reactor().random();
+        let (shared, now) = (self.seen.context.shard.shared.own.clone(), self.seen.now());
         let state = &shared.state;
         let granted = state.create_session(request, self.principal, drawn, now)?;
         tracing::info!(
-            client = request.client, session = %granted.session, peer = %self.context.peer,
+            client = request.client, session = %granted.session, peer = %self.seen.context.peer.ip(),
             slots = granted.fore.slots, "an NFS client has a session"
         );
         let out = &mut self.out;
@@ -55,7 +55,7 @@ impl Compound<'_> {
     }
 
     pub(super) fn sequence(&mut self, request: &Sequence) -> Done {
-        let session = self.context.session(&request.session)?;
+        let session = self.seen.context.session(&request.session)?;
         let fore = session.fore;
         if self.record.len() > fore.request_bytes_max as usize {
             return Err(Status::ReqTooBig.into());
@@ -63,7 +63,7 @@ impl Compound<'_> {
         if self.count > fore.operations_max {
             return Err(Status::TooManyOps.into());
         }
-        let now = self.now();
+        let now = self.seen.now();
         let begun = session.begin(request, now)?;
         let highest = session.highest();
         let out = &mut self.out;
@@ -76,7 +76,7 @@ impl Compound<'_> {
         if let Begun::Again(kept) = begun {
             return Err(Stop::Again(kept));
         }
-        self.context.client.set(Some(session.client));
+        self.seen.context.client.set(Some(session.client));
         self.bytes_max = self.bytes_max.min(fore.reply_bytes_max as usize);
         self.under = Some(Under {
             session,
@@ -89,13 +89,13 @@ impl Compound<'_> {
     }
 
     pub(super) fn bind(&mut self, id: &SessionId, direction: u32) -> Done {
-        let session = self.context.session(id)?;
+        let session = self.seen.context.session(id)?;
         let direction = match direction {
             1 | 2 => direction,
             3 | 7 => BOTH,
             _ => return Err(Status::Inval.into()),
         };
-        self.context.client.set(Some(session.client));
+        self.seen.context.client.set(Some(session.client));
         self.out.fixed(&id.0);
         self.out.u32(direction);
         // Not over RDMA.
@@ -112,12 +112,12 @@ impl Compound<'_> {
         if is_own && index + 1 != self.count {
             return Err(Status::NotOnlyOp.into());
         }
-        self.shared().state.destroy_session(id)?;
+        self.seen.shared().state.destroy_session(id)?;
         Ok(())
     }
 
     pub(super) fn destroy_client(&mut self, client: u64) -> Done {
-        self.shared().state.destroy_client(client)?;
+        self.seen.shared().state.destroy_client(client)?;
         Ok(())
     }
 
@@ -128,10 +128,10 @@ impl Compound<'_> {
             self.current()?;
             return Ok(());
         }
-        let shared = Arc::clone(&self.context.shard.shared.own);
-        shared.state.complete(self.client(), self.now())?;
+        let shared = Arc::clone(&self.seen.context.shard.shared.own);
+        shared.state.complete(self.client(), self.seen.now())?;
         let keep = move || shared.state.keep_names();
-        let kept = self.context.reactor().offload(keep).await;
+        let kept = self.seen.context.reactor().offload(keep).await;
         match kept {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => {
@@ -146,14 +146,14 @@ impl Compound<'_> {
         let client = self.client();
         self.out.u32(stateids.len() as u32);
         for stateid in stateids {
-            let status = self.shared().state.test(client, stateid);
+            let status = self.seen.shared().state.test(client, stateid);
             self.out.u32(status.value());
         }
         Ok(())
     }
 
     pub(super) fn free_stateid(&mut self, stateid: &StateId) -> Done {
-        self.shared().state.free(self.client(), stateid)?;
+        self.seen.shared().state.free(self.client(), stateid)?;
         Ok(())
     }
 }

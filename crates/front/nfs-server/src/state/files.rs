@@ -1,6 +1,6 @@
 //! Opens of files, and what they deny others (RFC 8881, section 9).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_nfs::types::share;
@@ -20,6 +20,8 @@ pub(crate) struct Open {
     seqid: AtomicU32,
     access: AtomicU32,
     deny: AtomicU32,
+    /// Opens of all files that deny something.
+    denials: Arc<AtomicUsize>,
     is_ended: AtomicBool,
     file: Mutex<Arc<File>>,
     is_writable: AtomicBool,
@@ -75,6 +77,20 @@ impl Open {
     pub(crate) fn file(&self) -> Arc<File> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&file)
+    }
+
+    /// Denies others this from now on.
+    fn set_deny(&self, deny: u32) {
+        match (self.deny.swap(deny, Ordering::AcqRel), deny) {
+            (0, 0) => {}
+            (0, _) => {
+                self.denials.fetch_add(1, Ordering::AcqRel);
+            }
+            (_, 0) => {
+                self.denials.fetch_sub(1, Ordering::AcqRel);
+            }
+            _ => {}
+        }
     }
 
     fn stateid(&self) -> StateId {
@@ -200,7 +216,7 @@ impl State {
         }
         if let Some(open) = own {
             open.access.fetch_or(request.access, Ordering::AcqRel);
-            open.deny.fetch_or(request.deny, Ordering::AcqRel);
+            open.set_deny(open.deny.load(Ordering::Acquire) | request.deny);
             if request.is_writable && !open.is_writable.swap(true, Ordering::AcqRel) {
                 *open.file.lock().unwrap_or_else(PoisonError::into_inner) = request.file;
             }
@@ -221,11 +237,13 @@ impl State {
             owner: request.owner.to_vec(),
             seqid: AtomicU32::new(1),
             access: AtomicU32::new(request.access),
-            deny: AtomicU32::new(request.deny),
+            deny: AtomicU32::new(0),
+            denials: Arc::clone(&self.denials),
             is_ended: AtomicBool::new(false),
             file: Mutex::new(request.file),
             is_writable: AtomicBool::new(request.is_writable),
         });
+        open.set_deny(request.deny);
         let file = inner.files.entry(request.key).or_default();
         file.opens.push(Arc::clone(&open));
         inner.held.insert(id, Held::Open(Arc::clone(&open)));
@@ -281,17 +299,16 @@ impl State {
         asked: &StateId,
         key: &FileKey,
         access: u32,
+        now: Instant,
     ) -> Result<Option<Arc<Open>>, Status> {
-        let inner = self.lock();
         if matches!(*asked, StateId::ANONYMOUS | StateId::BYPASS) {
             let reads_anyway = *asked == StateId::BYPASS && access == share::READ;
-            let file = inner.files.get(key);
-            let is_denied = file.is_some_and(|file| file.conflicts(access, 0, None));
-            return match is_denied && !reads_anyway {
-                true => Err(Status::Locked),
-                false => Ok(None),
-            };
+            if !reads_anyway {
+                self.check_unowned(key, access, now)?;
+            }
+            return Ok(None);
         }
+        let inner = self.lock();
         let held = self.held(&inner, client, asked)?;
         let open = held.open();
         if open.key != *key {
@@ -305,6 +322,30 @@ impl State {
             return Err(Status::Openmode);
         }
         Ok(Some(Arc::clone(open)))
+    }
+
+    /// Tells whether an open denies `access` to those who have none. Where no open denies anything nothing is waited for.
+    pub(crate) fn check_unowned(
+        &self,
+        key: &FileKey,
+        access: u32,
+        now: Instant,
+    ) -> Result<(), Status> {
+        if self.denials.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut inner = self.lock();
+        let is_denied = |inner: &Inner| {
+            let file = inner.files.get(key);
+            file.is_some_and(|file| file.conflicts(access, 0, None))
+        };
+        if is_denied(&inner) {
+            inner.expire(now, &self.config);
+        }
+        match is_denied(&inner) {
+            true => Err(Status::Locked),
+            false => Ok(()),
+        }
     }
 
     /// Some open of a file, whoever has it.
@@ -337,7 +378,7 @@ impl State {
             return Err(Status::Inval);
         }
         open.access.store(access, Ordering::Release);
-        open.deny.store(deny, Ordering::Release);
+        open.set_deny(deny);
         open.advance();
         Ok(open.stateid())
     }
@@ -408,6 +449,7 @@ impl Inner {
         match &held {
             Held::Open(open) => {
                 open.is_ended.store(true, Ordering::Release);
+                open.set_deny(0);
                 file.opens.retain(|other| other.id != *id);
                 let own = file.owners.iter().filter(|owner| owner.open.id == *id);
                 below.extend(own.map(|owner| owner.id));

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_nfs::{SessionId, StateId};
@@ -49,6 +49,8 @@ pub(crate) struct State {
     boot: u32,
     /// Number that says to clients that data which was not committed may be gone, when it changes.
     verifier: AtomicU64,
+    /// Opens that deny something.
+    denials: Arc<AtomicUsize>,
     config: NfsConfig,
     keeper: Arc<dyn Keeper>,
     /// Held while names are kept, so that the newest are kept last.
@@ -129,6 +131,7 @@ impl State {
             // Zero is the first word of special stateids, and so is all ones.
             boot: boot.clamp(1, u32::MAX - 1),
             verifier: AtomicU64::new(verifier),
+            denials: Arc::default(),
             keeper,
             keeping: Mutex::new(()),
             inner: Mutex::new(Inner {

@@ -405,6 +405,15 @@ impl Connection {
         arguments: &[u8],
     ) -> std::io::Result<u32> {
         self.xid += 1;
+        self.send_again(numbers, arguments)
+    }
+
+    /// Sends a call with the number of the last one.
+    pub(crate) fn send_again(
+        &mut self,
+        numbers: (u32, u32, u32),
+        arguments: &[u8],
+    ) -> std::io::Result<u32> {
         let call = Call {
             xid: self.xid,
             rpc_version: RPC_VERSION,

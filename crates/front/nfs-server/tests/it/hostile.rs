@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use weir_nfs::rpc::{NFS_PROGRAM, Reply};
-use weir_nfs::{Reader, Status, Writer};
+use weir_nfs::{Reader, Status, Writer, mount, v3};
 use weir_reactor::random::Random;
 
 use crate::client::{Client, Connection, ops};
 use crate::scene::{export, scene};
+use crate::version3::Client3;
 
 #[test]
 fn handles_that_were_made_up_are_refused() {
@@ -40,8 +41,15 @@ fn calls_of_other_programs_are_answered() {
     for (numbers, expected) in [
         ((NFS_PROGRAM, 4, 0), Reply::Success),
         ((NFS_PROGRAM, 4, 2), Reply::ProcedureUnavailable),
-        ((NFS_PROGRAM, 3, 0), Reply::ProgramMismatch(4, 4)),
-        ((100_005, 3, 0), Reply::ProgramUnavailable),
+        ((NFS_PROGRAM, 3, 0), Reply::Success),
+        ((NFS_PROGRAM, 3, 22), Reply::ProcedureUnavailable),
+        ((NFS_PROGRAM, 2, 0), Reply::ProgramMismatch(3, 4)),
+        ((mount::PROGRAM, 3, 0), Reply::Success),
+        ((mount::PROGRAM, 3, 6), Reply::ProcedureUnavailable),
+        ((mount::PROGRAM, 1, 0), Reply::ProgramMismatch(3, 3)),
+        ((100_000, 2, 0), Reply::ProgramUnavailable),
+        ((NFS_PROGRAM, 3, 6), Reply::GarbageArguments),
+        ((mount::PROGRAM, 3, 1), Reply::GarbageArguments),
         ((NFS_PROGRAM, 4, 1), Reply::GarbageArguments),
     ] {
         let xid = connection.send_call(numbers, &[0xff; 8]).unwrap();
@@ -114,4 +122,41 @@ fn operations_of_any_bytes_are_answered() {
     }
     let mut other = Client::new(scene.address, "other");
     assert_eq!(other.status(ops().share()), Status::Ok);
+}
+
+/// Whatever a procedure of version 3 is given, its call is answered, and those that must not be done twice are as if they had come once.
+#[test]
+fn procedures_of_any_bytes_are_answered() {
+    let Some(scene) = scene() else { return };
+    let seed = weir_testing::harness::seed("procedures_of_any_bytes_are_answered");
+    let mut random = Random::new(seed);
+    let mut client = Client3::new(scene.address);
+    let (file, root) = (client.create("file"), client.root.clone());
+    for _ in 0..2000 {
+        let procedure = random.below(v3::Procedure::NAMED.len() as u64) as u32;
+        let mut writer = Writer::new();
+        if !random.one_in(8) {
+            writer.opaque(if random.one_in(2) { &file } else { &root });
+        }
+        if random.one_in(2) {
+            writer.opaque(b"name");
+        }
+        for _ in 0..random.below(12) {
+            let small = random.one_in(4);
+            let word = random.below(if small { u64::from(u32::MAX) } else { 4 });
+            writer.u32(word as u32);
+        }
+        let arguments = writer.into_bytes();
+        let first = client.raw(procedure, &arguments);
+        let (reply, rest) = &first;
+        if *reply == Reply::Success && procedure != 0 {
+            let status = Status::from_value(u32::from_be_bytes(rest[..4].try_into().unwrap()));
+            assert!(status.value() <= Status::Delay.value(), "{status}");
+            assert_ne!(status, Status::Serverfault);
+        }
+        if !v3::Procedure::from_value(procedure).is_idempotent() {
+            assert_eq!(client.again(procedure, &arguments), first);
+        }
+    }
+    assert_eq!(Client3::new(scene.address).root, root);
 }

@@ -9,3 +9,4 @@ mod ranges;
 mod scene;
 mod sessions;
 mod states;
+mod version3;

@@ -281,6 +281,10 @@ impl System for LinuxSystem {
         file::length(&borrow(file))
     }
 
+    fn file_status(&self, file: Handle) -> io::Result<rustix::fs::Stat> {
+        Ok(rustix::fs::fstat(&*borrow(file))?)
+    }
+
     fn set_file_length(&self, file: Handle, length: u64) -> io::Result<()> {
         borrow(file).set_len(length)
     }

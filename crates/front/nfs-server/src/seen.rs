@@ -1,0 +1,294 @@
+//! Exports as one call sees them: as they were when it came, from where its client is.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_files::{Attributes, FileError, FileSystem, Found, Kind};
+use weir_nfs::types::access;
+use weir_nfs::{FileHandle, Status};
+use weir_reactor::{Instant, LocalFile, Reactor};
+
+use crate::call::{Context, Here};
+use crate::handle::{FileKey, Target};
+use crate::protocol::NfsShared;
+use crate::served::{Export, Leads, Snapshot};
+
+/// Bytes of one name at most.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Checks a name that is to be one of a directory's.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
+    match name {
+        [] => Err(Status::Inval),
+        b"." | b".." => Err(Status::Badname),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Status::Badchar),
+        _ if name.len() > NAME_BYTES_MAX => Err(Status::Nametoolong),
+        _ => Ok(()),
+    }
+}
+
+/// Exports as one call sees them.
+pub(crate) struct Seen {
+    pub(crate) context: Rc<Context>,
+    pub(crate) snapshot: Rc<Here<Snapshot>>,
+}
+
+impl Seen {
+    pub(crate) fn new(context: &Rc<Context>) -> Self {
+        Seen {
+            context: Rc::clone(context),
+            snapshot: Rc::clone(&context.snapshot.borrow()),
+        }
+    }
+
+    pub(crate) fn reactor(&self) -> &Reactor {
+        self.context.reactor()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.reactor().now()
+    }
+
+    pub(crate) fn shared(&self) -> &NfsShared {
+        self.context.shared()
+    }
+
+    /// The export that a file is of.
+    pub(crate) fn export(&self, key: &FileKey) -> Result<&Export, Status> {
+        let export = self.snapshot.export(key.export).ok_or(Status::Stale)?;
+        match export.allowed.has(self.context.peer.ip()) {
+            true => Ok(export),
+            false => Err(Status::Access),
+        }
+    }
+
+    /// The same, where something is to be changed.
+    pub(crate) fn export_to_change(&self, key: &FileKey) -> Result<&Export, Status> {
+        let export = self.export(key)?;
+        match export.is_read_only {
+            true => Err(Status::Rofs),
+            false => Ok(export),
+        }
+    }
+
+    /// Has a file system do something that may block.
+    pub(crate) async fn on<T: Send + 'static>(
+        &self,
+        export: &Export,
+        work: impl FnOnce(&dyn FileSystem) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let files = Arc::clone(&export.files);
+        let done = self.reactor().offload(move || work(&*files)).await;
+        done.ok_or(Status::Serverfault)?.map_err(status_of)
+    }
+
+    /// The target of a handle; that of a file, where its export may be used from where the client is.
+    pub(crate) fn target(&self, handle: Option<&FileHandle>) -> Result<Target, Status> {
+        let target = handle.and_then(|handle| self.shared().key.target(handle));
+        let target = target.ok_or(Status::Badhandle)?;
+        match &target {
+            Target::Place(_) => {
+                self.place_of(&target)?;
+            }
+            Target::File(key) => {
+                self.export(key)?;
+            }
+        }
+        Ok(target)
+    }
+
+    /// The number of a place.
+    pub(crate) fn place_of(&self, target: &Target) -> Result<usize, Status> {
+        let Target::Place(wanted) = target else {
+            return Err(Status::Notdir);
+        };
+        let key = &self.shared().key;
+        let mut places = self.snapshot.places();
+        let found = places.find(|(_, place)| key.place(&place.path) == *wanted);
+        found.map(|(number, _)| number).ok_or(Status::Stale)
+    }
+
+    pub(crate) fn target_of_place(&self, number: usize) -> Result<Target, Status> {
+        let place = self.snapshot.place(number).ok_or(Status::Stale)?;
+        Ok(Target::Place(self.shared().key.place(&place.path)))
+    }
+
+    /// Tells whether the client sees anything through a name.
+    pub(crate) fn is_seen(&self, leads: Leads) -> bool {
+        self.snapshot.is_seen(leads, self.context.peer.ip())
+    }
+
+    /// The root of an export.
+    pub(crate) async fn root_of(&self, number: u32) -> Result<FileKey, Status> {
+        let export = self.snapshot.export(number).ok_or(Status::Stale)?;
+        let root = self.on(export, |files| files.root()).await?;
+        Ok(FileKey {
+            export: number,
+            id: root.id,
+        })
+    }
+
+    /// The file of a name in a directory of an export.
+    pub(crate) async fn look_up(&self, directory: &FileKey, name: &[u8]) -> Result<Found, Status> {
+        check_name(name)?;
+        let (export, name, id) = (self.export(directory)?, name.to_vec(), directory.id);
+        let found = self.on(export, move |files| match files.lookup(&id, &name) {
+            // A symbolic link is told from other files that are no directories.
+            Err(FileError::NotDirectory | FileError::IsLink) => match files.attributes(&id)?.kind {
+                Kind::Link => Err(FileError::IsLink),
+                _ => Err(FileError::NotDirectory),
+            },
+            found => found,
+        });
+        found.await
+    }
+
+    /// The directory that one is in; none where it is the root of its export.
+    pub(crate) async fn parent_of(&self, directory: &FileKey) -> Result<Option<Found>, Status> {
+        let (export, id) = (self.export(directory)?, directory.id);
+        let parent = self.on(export, move |files| {
+            if files.root()?.id == id {
+                return Ok(None);
+            }
+            match files.attributes(&id)?.kind {
+                Kind::Directory => files.parent(&id).map(Some),
+                _ => Err(FileError::NotDirectory),
+            }
+        });
+        parent.await
+    }
+
+    /// The rights that there are to a file, and those of them that the client has (`access`); bits that mean nothing for the file, as
+    /// those of extended attributes, are not among them.
+    pub(crate) async fn rights(&self, key: &FileKey) -> Result<(u32, u32, Attributes), Status> {
+        let (export, id) = (self.export(key)?, key.id);
+        let (may, attributes) = self
+            .on(export, move |files| {
+                let attributes = files.attributes(&id)?;
+                Ok((files.access(&id)?, attributes))
+            })
+            .await?;
+        let supported = match attributes.kind {
+            Kind::Directory => access::ALL & !access::EXECUTE,
+            _ => access::ALL & !(access::LOOKUP | access::DELETE),
+        };
+        let mut granted = 0;
+        if may.read {
+            granted |= access::READ;
+        }
+        if may.write && !export.is_read_only {
+            granted |= access::MODIFY | access::EXTEND | access::DELETE;
+        }
+        if may.execute {
+            granted |= access::LOOKUP | access::EXECUTE;
+        }
+        Ok((supported, supported & granted, attributes))
+    }
+
+    /// A regular file, open for those who have no open of their own. The connection keeps it for a while.
+    pub(crate) async fn opened(
+        &self,
+        key: &FileKey,
+        writes: bool,
+    ) -> Result<Rc<LocalFile>, Status> {
+        let now = self.now();
+        if let Some(file) = self.context.files.borrow_mut().get(key, writes, now) {
+            return Ok(file);
+        }
+        let (export, id) = (self.export(key)?, key.id);
+        let opened = self.on(export, move |files| match writes {
+            true => files.open_as_owner(&id),
+            false => files.open(&id, false),
+        });
+        let file = LocalFile::new(Box::pin(opened).await?);
+        let known = Rc::clone(&file);
+        let mut files = self.context.files.borrow_mut();
+        files.keep(*key, known, writes, now);
+        Ok(file)
+    }
+}
+
+/// Files that a connection has open for those who have no open of their own.
+#[derive(Default)]
+pub(crate) struct Files(HashMap<FileKey, Unowned>);
+
+struct Unowned {
+    file: Rc<LocalFile>,
+    is_writable: bool,
+    used: Instant,
+}
+
+impl Files {
+    /// Files at most.
+    const MAX: usize = 256;
+    /// A file that was not used for so long is closed.
+    const IDLE: std::time::Duration = std::time::Duration::from_secs(5);
+
+    fn get(&mut self, key: &FileKey, writes: bool, now: Instant) -> Option<Rc<LocalFile>> {
+        let known = self.0.get_mut(key);
+        let known = known.filter(|known| known.is_writable || !writes)?;
+        known.used = now;
+        Some(Rc::clone(&known.file))
+    }
+
+    /// Keeps a file, where there is room for it.
+    pub(crate) fn keep(
+        &mut self,
+        key: FileKey,
+        file: Rc<LocalFile>,
+        is_writable: bool,
+        now: Instant,
+    ) {
+        if self.0.len() >= Self::MAX {
+            self.forget_idle(now);
+        }
+        if self.0.len() < Self::MAX || self.0.contains_key(&key) {
+            let unowned = Unowned {
+                file,
+                is_writable,
+                used: now,
+            };
+            self.0.insert(key, unowned);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, key: &FileKey) {
+        self.0.remove(key);
+    }
+
+    pub(crate) fn forget_idle(&mut self, now: Instant) {
+        self.0.retain(|_, known| now.since(known.used) < Self::IDLE);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Status that a client is told of an error of a file system.
+pub(crate) fn status_of(error: FileError) -> Status {
+    match error {
+        FileError::Absent | FileError::Busy => Status::Delay,
+        FileError::NotFound => Status::Noent,
+        FileError::Exists => Status::Exist,
+        FileError::Stale => Status::Stale,
+        FileError::Access => Status::Access,
+        FileError::NotPermitted => Status::Perm,
+        FileError::NotDirectory => Status::Notdir,
+        FileError::IsDirectory => Status::Isdir,
+        FileError::IsLink => Status::Symlink,
+        FileError::NotRegular => Status::WrongType,
+        FileError::NotEmpty => Status::Notempty,
+        FileError::Invalid => Status::Inval,
+        FileError::NameTooLong => Status::Nametoolong,
+        FileError::TooLarge => Status::Fbig,
+        FileError::NoSpace => Status::Nospc,
+        FileError::Quota => Status::Dquot,
+        FileError::ReadOnly => Status::Rofs,
+        FileError::TooManyLinks => Status::Mlink,
+        FileError::CrossesFileSystems => Status::Xdev,
+        FileError::NotSupported => Status::Notsupp,
+        FileError::Io(_) => Status::Io,
+    }
+}
