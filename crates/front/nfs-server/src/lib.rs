@@ -5,6 +5,7 @@
 //!   and of MOUNT; what they do to files alike is in `seen` and `actions`.
 //! * `state` is what clients have on the server: sessions and their slots, opens, locks; all reactors share it.
 //! * `handle` makes file handles, and knows its own.
+//! * [`Rpcbind`] tells clients of version 3 where the server is.
 //! * [`Nfs`] is the whole over several reactors; [`Export`] is what it serves.
 //!
 //! Everything is done as one user, the gateway's own. There are no delegations and no layouts, and so no calls to clients.
@@ -20,6 +21,7 @@ mod handle;
 mod memory;
 mod nfs;
 mod protocol;
+mod rpcbind;
 mod seen;
 mod served;
 mod session;
@@ -30,5 +32,6 @@ pub use config::NfsConfig;
 pub use handle::HandleKey;
 pub use nfs::{Nfs, Persistent};
 pub use protocol::ClientInfo;
+pub use rpcbind::{Registration, Rpcbind};
 pub use served::{Allowed, Export, Network};
 pub use state::Keeper;

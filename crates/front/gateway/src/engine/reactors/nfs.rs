@@ -9,7 +9,9 @@ use std::time::Duration;
 use weir_block::Volume;
 use weir_files::{Directory, FileError, FileId, FileSystem};
 use weir_front::{ConnectionState, FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
-use weir_nfs_server::{Allowed, ClientInfo, Export, Network, Nfs, NfsConfig};
+use weir_nfs_server::{
+    Allowed, ClientInfo, Export, Network, Nfs, NfsConfig, Registration, Rpcbind,
+};
 use weir_reactor::System;
 
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
@@ -77,6 +79,7 @@ fn start<'a>(hubs: &'a Hubs, config: &'a Config, plan: &'a Plan) -> Starting<'a>
             file,
             system,
             directories: Mutex::default(),
+            registered: Arc::default(),
         });
         Ok(front)
     })
@@ -89,6 +92,8 @@ struct NfsFront {
     system: Arc<dyn System>,
     /// Directories that are served, by the numbers of their exports.
     directories: Mutex<BTreeMap<u32, (ExportPath, Arc<Directory>)>>,
+    /// The address at which rpcbind says that version 3 is served.
+    registered: Arc<Mutex<Option<SocketAddr>>>,
 }
 
 impl NfsFront {
@@ -96,6 +101,22 @@ impl NfsFront {
         self.directories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has rpcbind forget an address, or whichever it was told.
+    async fn unregister(&self, only: Option<SocketAddr>) {
+        let registered = Arc::clone(&self.registered);
+        let unregister = move || {
+            let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = registered.filter(|known| only.is_none_or(|only| only == *known));
+            let Some(address) = known else { return };
+            *registered = None;
+            if let Err(error) = Rpcbind::default().unregister(address) {
+                tracing::warn!(%address, %error, "rpcbind does not forget where NFS version 3 was");
+            }
+        };
+        // It does not panic.
+        let _ = tokio::task::spawn_blocking(unregister).await;
     }
 
     /// The state as the server serves it. Directories that were served before stay open.
@@ -118,6 +139,35 @@ impl NfsFront {
         let under_way = self.server.under_way();
         directories.retain(|number, _| now.contains(number) || under_way.contains(number));
         exports
+    }
+}
+
+/// Tells rpcbind where version 3 is, once: at the first address that other machines reach. Blocks.
+fn register(registered: &Mutex<Option<SocketAddr>>, address: SocketAddr) {
+    let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
+    if registered.is_some() || address.ip().to_canonical().is_loopback() {
+        return;
+    }
+    match Rpcbind::default().register(address) {
+        Ok(Registration::Done) => {
+            *registered = Some(address);
+            tracing::info!(%address, "rpcbind tells clients of NFS version 3 of this address");
+        }
+        Ok(Registration::NoRpcbind) => {
+            tracing::debug!("there is no rpcbind: clients of NFS version 3 must name ports");
+        }
+        Ok(Registration::Taken) => {
+            tracing::warn!(
+                %address,
+                "rpcbind knows another server of NFS version 3: clients that name no ports find that one"
+            );
+        }
+        Err(error) => {
+            tracing::warn!(
+                %address, %error,
+                "rpcbind does not answer: clients of NFS version 3 must name ports"
+            );
+        }
     }
 }
 
@@ -209,12 +259,19 @@ impl FrontEnd for NfsFront {
     }
 
     fn listen(&self, at: ListenAt<Protocol>) -> Answer<'_, Result<SocketAddr, FrontError>> {
-        Box::pin(self.server.add_listener(ListenAt {
-            address: at.address,
-            options: at.options,
-            port: (),
-            inherited: at.inherited,
-        }))
+        Box::pin(async move {
+            let address = self.server.add_listener(ListenAt {
+                address: at.address,
+                options: at.options,
+                port: (),
+                inherited: at.inherited,
+            });
+            let address = address.await?;
+            let registered = Arc::clone(&self.registered);
+            // Nobody waits for what clients of version 4 do without.
+            tokio::task::spawn_blocking(move || register(&registered, address));
+            Ok(address)
+        })
     }
 
     fn set_options(
@@ -226,7 +283,11 @@ impl FrontEnd for NfsFront {
     }
 
     fn stop_listening(&self, address: SocketAddr) -> Answer<'_, Result<(), FrontError>> {
-        Box::pin(self.server.remove_listener(address))
+        Box::pin(async move {
+            self.server.remove_listener(address).await?;
+            self.unregister(Some(address)).await;
+            Ok(())
+        })
     }
 
     fn connections(&self) -> Answer<'_, Vec<ConnectionReport>> {
@@ -270,7 +331,10 @@ impl FrontEnd for NfsFront {
     }
 
     fn shutdown(&self, drain: Duration) -> Answer<'_, ()> {
-        Box::pin(self.server.shutdown(drain))
+        Box::pin(async move {
+            self.unregister(None).await;
+            self.server.shutdown(drain).await;
+        })
     }
 }
 
