@@ -4,7 +4,7 @@ use weir_nfs::attribute::{AttributeChanges, Bitmap, SETTABLE};
 use weir_nfs::record::Fragment;
 use weir_nfs::rpc::{Call, Credential, NFS_PROGRAM, RPC_VERSION, Reply};
 use weir_nfs::types::{ChannelAttributes, StateId};
-use weir_nfs::{Operation, OperationNumber, Reader, Writer};
+use weir_nfs::{Operation, OperationNumber, Reader, Writer, v3};
 
 /// Bytes of a COMPOUND's tag at most, and operations that are read.
 const TAG_BYTES_MAX: u32 = 1024;
@@ -26,14 +26,34 @@ pub fn nfs(data: &[u8]) {
         );
     }
     changes(data);
-    if let Ok(call) = Call::parse(&mut reader)
-        && call.rpc_version == RPC_VERSION
-    {
+    let call = Call::parse(&mut reader).ok();
+    if let Some(call) = call.filter(|call| call.rpc_version == RPC_VERSION) {
         let mut writer = Writer::new();
         call.write(&mut writer);
+        let procedure = v3::Procedure::from_value(call.procedure);
+        version_3(procedure, data.len(), &mut reader.clone());
         assert_eq!(Call::parse(&mut Reader::new(writer.bytes())), Ok(call));
     }
     let _ = operations(data.len(), &mut reader);
+}
+
+fn version_3(procedure: v3::Procedure, length: usize, reader: &mut Reader<'_>) {
+    if let Ok(changes) = v3::parse_changes(&mut reader.clone()) {
+        let mut writer = Writer::new();
+        v3::write_changes(&changes, &mut writer);
+        let again = v3::parse_changes(&mut Reader::new(writer.bytes()));
+        assert_eq!(again, Ok(changes));
+    }
+    if let Ok(attributes) = v3::Attributes::parse(&mut reader.clone()) {
+        let mut writer = Writer::new();
+        attributes.write(&mut writer);
+        let again = v3::Attributes::parse(&mut Reader::new(writer.bytes()));
+        assert_eq!(again, Ok(attributes));
+    }
+    if let Ok(Some(v3::Arguments::Write { data, .. })) = v3::Arguments::parse(procedure, reader) {
+        assert!(data.start <= data.end && data.end <= length);
+    }
+    assert!(reader.position() <= length);
 }
 
 fn operations(length: usize, reader: &mut Reader<'_>) -> Result<(), weir_nfs::XdrError> {
@@ -172,22 +192,53 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             writer.u32(0);
         }),
     ];
-    let seed = |(count, write): (u32, Write<'_>)| {
-        let mut writer = Writer::new();
-        let call = Call {
-            xid: 1,
-            rpc_version: RPC_VERSION,
-            program: NFS_PROGRAM,
-            version: 4,
-            procedure: 1,
-            credential: Credential::None,
-        };
-        call.write(&mut writer);
-        writer.opaque(b"");
-        writer.u32(2);
-        writer.u32(count);
-        write(&mut writer);
-        writer.into_bytes()
+    let compound = |(count, write): (u32, Write<'_>)| {
+        seed((4, 1), &|writer| {
+            writer.opaque(b"");
+            writer.u32(2);
+            writer.u32(count);
+            write(writer);
+        })
     };
-    write.into_iter().map(seed).collect()
+    let version_3: [(v3::Procedure, Write<'_>); 3] = [
+        (v3::Procedure::Setattr, &|writer| {
+            writer.opaque(&[1; 28]);
+            v3::write_changes(&changes, writer);
+            writer.bool(true);
+            writer.u64(7);
+        }),
+        (v3::Procedure::Write, &|writer| {
+            writer.opaque(&[1; 28]);
+            writer.u64(4096);
+            writer.u32(5);
+            writer.u32(2);
+            writer.opaque(b"hello");
+        }),
+        (v3::Procedure::Rename, &|writer| {
+            for name in [b"one", b"two"] {
+                writer.opaque(&[1; 28]);
+                writer.opaque(name);
+            }
+        }),
+    ];
+    let compounds = write.into_iter().map(compound);
+    let of_version_3 = version_3.into_iter();
+    let of_version_3 = of_version_3.map(|(procedure, write)| seed((3, procedure.value()), write));
+    compounds.chain(of_version_3).collect()
+}
+
+/// A call of a version's procedure.
+fn seed((version, procedure): (u32, u32), write: Write<'_>) -> Vec<u8> {
+    let mut writer = Writer::new();
+    let call = Call {
+        xid: 1,
+        rpc_version: RPC_VERSION,
+        program: NFS_PROGRAM,
+        version,
+        procedure,
+        credential: Credential::None,
+    };
+    call.write(&mut writer);
+    write(&mut writer);
+    writer.into_bytes()
 }

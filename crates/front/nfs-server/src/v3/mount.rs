@@ -64,7 +64,7 @@ impl<'a> Mount<'a> {
             Procedure::Mnt => match self.handle().await {
                 Ok(handle) => {
                     tracing::info!(
-                        path = %String::from_utf8_lossy(self.path), peer = %self.seen.context.peer,
+                        path = ?String::from_utf8_lossy(self.path), peer = %self.seen.context.peer,
                         "a client of NFS version 3 mounts"
                     );
                     self.out.u32(Status::Ok.value());
