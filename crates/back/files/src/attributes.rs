@@ -84,9 +84,9 @@ impl From<&Stat> for Attributes {
             size: stat.st_size as u64,
             used: stat.st_blocks as u64 * 512,
             device: (fs::major(stat.st_rdev), fs::minor(stat.st_rdev)),
-            accessed: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
-            modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-            changed: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            accessed: time(stat.st_atime, stat.st_atime_nsec as u32),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec as u32),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec as u32),
         }
     }
 }
