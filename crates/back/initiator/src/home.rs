@@ -7,7 +7,7 @@
 //! * the target said so ([`Ended::Surely`]). One that answers and has not ended the association still executes commands: it goes on
 //!   being asked for as long as it answers, while the next association is made;
 //! * the connection for I/O was made again, where the protocol says that this ends what its last one had
-//!   ([`Protocol::REPLACES`]); or
+//!   ([`Protocol::replaces`]); or
 //! * it must have ended by itself: a time has passed since this host closed its last connection to it
 //!   ([`Established::quiet`]).
 //!

@@ -66,7 +66,7 @@ pub enum Ended<WayOut> {
     Surely,
     /// It said, in good time, that it has not yet: what it executes takes long.
     NotYet(WayOut),
-    /// It answers. What it still executes ends when the connections are made again ([`Protocol::REPLACES`]).
+    /// It answers. What it still executes ends when the connections are made again ([`Protocol::replaces`]).
     Alive,
     /// It did not say.
     Unheard,
@@ -216,14 +216,14 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// Scheme of the URLs.
     const SCHEME: &'static str;
 
-    /// Whether a connection for I/O that is made again ends, at the target, the commands of its last one, before it is made.
-    const REPLACES: bool;
-
     /// Says that this host keeps what no flush has covered, and writes it again where a target has lost it ([`Protocol::restore`]).
     const RETAINS: bool = false;
 
     /// The volume as a person knows it.
     fn name(options: &Self::Options) -> String;
+
+    /// Tells whether a connection for I/O that is made again ends, at the target, the commands of its last one, before it is made.
+    fn replaces(options: &Self::Options) -> bool;
 
     /// Options that do not depend on the protocol.
     fn common(options: &Self::Options) -> &CommonOptions;

@@ -829,7 +829,7 @@ impl<P: Protocol> IoQueue<P> {
     fn local(self: &Rc<Self>, local: Local<P>) {
         match local {
             Local::Opened(link) => {
-                if P::REPLACES {
+                if P::replaces(&self.shared.remote.options) {
                     let (opened, of) = (link.generation, link.qid);
                     self.release(|generation, qid| qid == of && generation < opened);
                 }

@@ -65,7 +65,6 @@ impl Protocol for Iscsi {
     type ConnectError = ConnectError;
 
     const SCHEME: &'static str = SCHEME;
-    const REPLACES: bool = true;
 
     fn name(options: &Options) -> String {
         let Options {
@@ -77,6 +76,10 @@ impl Protocol for Iscsi {
         } = options;
         let place = authority(host, *port);
         format!("{SCHEME}://{place}/{target}/{lun}")
+    }
+
+    fn replaces(_: &Self::Options) -> bool {
+        true
     }
 
     fn common(options: &Options) -> &CommonOptions {

@@ -1,7 +1,8 @@
 //! The client's side of one connection: requests in, calls out; bytes in, data and answers out.
 //!
-//! A state machine without socket, clock or randomness (RFC 5531, RFC 8881). Data of a read is handed on as it comes; all other replies
-//! are short, and are kept until they are whole. A channel has slots of its session to itself, so that nothing is shared by connections.
+//! A state machine without socket, clock or randomness (RFC 5531, RFC 8881, RFC 1813). Data of a read is handed on as it comes; all other replies
+//! are short, and are kept until they are whole. A channel has slots of its session to itself, so that nothing is shared by connections;
+//! one of version 3 has places that nobody else knows of.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,6 +14,7 @@ use weir_memory::{Gather, Views};
 use weir_nfs::record::{Fragment, HEADER_BYTES};
 use weir_nfs::rpc::{Call, Credential, NFS_PROGRAM, RPC_VERSION, Reply};
 use weir_nfs::types::stable;
+use weir_nfs::v3::{self, Procedure};
 use weir_nfs::{FileHandle, OperationNumber, Reader, SessionId, StateId, Status, Writer, XdrError};
 
 use crate::arguments::{Arguments, write_commit, write_sequence};
@@ -23,12 +25,18 @@ use crate::slots::{Slot, Table};
 const SEND_BYTES: usize = 512 << 10;
 /// Pieces of memory that are handed to one send at most, a call more or less.
 const SEND_SLICES: usize = 192;
-/// Bytes of a reply before the data of a read, where the server says no more than it must.
+/// Bytes of a reply before the data of a read, where the server says no more than it must: of version 4, and of 3.
 const READ_HEAD_BYTES: usize = 104;
+const READ_HEAD_BYTES_OF_3: usize = 44;
 /// Bytes of a reply but for the data of a read at most.
 const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Procedure of a COMPOUND.
+/// The version that has COMPOUNDs, and their procedure.
+const VERSION: u32 = 4;
 const COMPOUND: u32 = 1;
+/// A message is a call.
+const CALL: u32 = 0;
+/// Bytes of a call before its credential.
+const CALL_BYTES: usize = 24;
 /// Bits of a call's number that say which of a channel's calls it is. The others differ from one use to the next.
 const INDEX_BITS: u32 = 16;
 
@@ -50,7 +58,7 @@ pub enum Answer {
     Committed([u8; 8]),
     /// An operation failed.
     Failed(Status),
-    /// Results of a COMPOUND that was asked for by itself.
+    /// Results of what was asked for by itself.
     Results(Vec<u8>),
     /// The server did not take the call.
     Refused(Reply),
@@ -120,6 +128,16 @@ enum Work {
     Request(Request),
     /// Operations as they are.
     Asked(Arguments),
+    /// A procedure as it is.
+    Called(Called),
+}
+
+/// A procedure of a program, and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Called {
+    /// Program, version and procedure.
+    pub(crate) numbers: (u32, u32, u32),
+    pub(crate) arguments: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -143,8 +161,10 @@ pub(crate) struct Share {
     pub(crate) slots: Range<u32>,
 }
 
+/// Places for requests that a channel has.
 struct Held {
-    share: Share,
+    /// None: they are no slots of a session.
+    share: Option<Share>,
     slots: Vec<Slot>,
     free: Vec<usize>,
 }
@@ -167,8 +187,10 @@ enum Part {
 
 /// See the module.
 pub struct Channel {
-    /// Bytes of each call behind its number and before the number of its operations.
-    prefix: Vec<u8>,
+    /// The credential of each call, with its verifier.
+    credential: Vec<u8>,
+    /// The minor version; none: it is version 3.
+    minor_version: Option<u32>,
     /// The file that requests are about.
     file: Option<(FileHandle, StateId)>,
     held: Option<Held>,
@@ -187,23 +209,21 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel without a session, of calls by `credential`.
-    pub(crate) fn new(credential: &Credential<'_>, minor_version: u32) -> Channel {
+    /// A channel without places for requests, of calls by `credential`, and of this minor version or of version 3.
+    pub(crate) fn new(credential: &Credential<'_>, minor_version: Option<u32>) -> Channel {
         let call = Call {
             xid: 0,
             rpc_version: RPC_VERSION,
             program: NFS_PROGRAM,
-            version: 4,
+            version: VERSION,
             procedure: COMPOUND,
             credential: credential.clone(),
         };
         let mut writer = Writer::new();
         call.write(&mut writer);
-        // No tag.
-        writer.opaque(&[]);
-        writer.u32(minor_version);
         Channel {
-            prefix: writer.into_bytes().split_off(4),
+            credential: writer.into_bytes().split_off(CALL_BYTES),
+            minor_version,
             file: None,
             held: None,
             pending: Vec::new(),
@@ -225,7 +245,21 @@ impl Channel {
         let slots = share.table.get(share.session, start, end - start);
         let certain = (0..slots.len()).filter(|&slot| !slots[slot].is_uncertain);
         let free = certain.rev().collect();
-        self.held = Some(Held { share, slots, free });
+        self.held = Some(Held {
+            share: Some(share),
+            slots,
+            free,
+        });
+    }
+
+    /// Makes room for so many requests of version 3 at once.
+    pub(crate) fn make_room(&mut self, requests: u16) {
+        let requests = usize::from(requests);
+        self.held = Some(Held {
+            share: None,
+            slots: vec![Slot::NEW; requests],
+            free: (0..requests).rev().collect(),
+        });
     }
 
     /// Names the file that requests are about.
@@ -260,6 +294,11 @@ impl Channel {
         self.insert(user, None, Work::Asked(arguments));
     }
 
+    /// Calls a procedure.
+    pub(crate) fn call(&mut self, called: Called, user: u64) {
+        self.insert(user, None, Work::Called(called));
+    }
+
     fn insert(&mut self, user: u64, slot: Option<usize>, work: Work) -> u32 {
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.pending.push(None);
@@ -289,38 +328,40 @@ impl Channel {
         let out = &mut self.scratch;
         out.truncate(0);
         out.u32(0);
-        out.u32(pending.xid);
-        out.raw(&self.prefix);
-        let count = out.len();
-        out.u32(0);
-        let mut operations = 0;
-        if let (Some(slot), Some(held)) = (pending.slot, &self.held) {
-            let Share {
-                session,
-                highest,
-                ref slots,
-                ..
-            } = held.share;
-            out.u32(OperationNumber::Sequence.value());
-            let number = slots.start + slot as u32;
-            write_sequence(out, session, held.slots[slot].sequence, number, highest);
-            operations += 1;
-        }
-        let mut data = Views::new();
-        match &mut pending.work {
-            Work::Asked(arguments) => {
-                out.raw(arguments.bytes());
-                operations += arguments.count();
+        let numbers = match (&pending.work, self.minor_version) {
+            (Work::Called(called), _) => called.numbers,
+            (Work::Request(request), None) => {
+                (NFS_PROGRAM, v3::VERSION, procedure_of(request).value())
             }
-            Work::Request(request) => {
-                let (handle, stateid) = self.file.as_ref().expect("a request is about a file");
-                out.u32(OperationNumber::Putfh.value());
+            _ => (NFS_PROGRAM, VERSION, COMPOUND),
+        };
+        for word in [
+            pending.xid,
+            CALL,
+            RPC_VERSION,
+            numbers.0,
+            numbers.1,
+            numbers.2,
+        ] {
+            out.u32(word);
+        }
+        out.raw(&self.credential);
+        let data = match (&mut pending.work, self.minor_version) {
+            (Work::Called(called), _) => {
+                out.raw(&called.arguments);
+                Views::new()
+            }
+            (Work::Request(request), None) => {
+                let (handle, _) = self.file.as_ref().expect("a request is about a file");
                 out.opaque(handle.bytes());
-                data = write_request(out, request, stateid);
-                operations += 2;
+                write_request_of_3(out, request)
             }
-        }
-        out.u32_at(count, operations);
+            (work, minor) => {
+                let held = self.held.as_ref();
+                let slot = pending.slot.zip(held);
+                write_compound(out, minor.unwrap_or_default(), slot, work, &self.file)
+            }
+        };
         let length: usize = data.iter().map(|view| view.len()).sum();
         let fragment = Fragment {
             length: (out.len() - HEADER_BYTES + length) as u32,
@@ -337,9 +378,13 @@ impl Channel {
             match &mut self.part {
                 Part::Head => {
                     // As little as there may be of what is handed on as it comes.
-                    let wanted = match self.head.len() {
-                        ..READ_HEAD_BYTES => READ_HEAD_BYTES - self.head.len(),
-                        _ => 64,
+                    let least = match self.minor_version {
+                        Some(_) => READ_HEAD_BYTES,
+                        None => READ_HEAD_BYTES_OF_3,
+                    };
+                    let wanted = match least.saturating_sub(self.head.len()) {
+                        0 => 64,
+                        missing => missing,
                     };
                     let (first, rest) = bytes.split_at(bytes.len().min(wanted));
                     if self.head.len() + first.len() > REPLY_BYTES_MAX {
@@ -347,7 +392,7 @@ impl Channel {
                     }
                     self.head.extend_from_slice(first);
                     bytes = rest;
-                    if self.head.len() >= READ_HEAD_BYTES {
+                    if self.head.len() >= least {
                         self.look_for_data(commands)?;
                     }
                 }
@@ -392,7 +437,11 @@ impl Channel {
         };
         let user = pending.user;
         let mut reader = Reader::new(&self.head);
-        let found = match read_head(&mut reader) {
+        let found = match self.minor_version {
+            Some(_) => read_head(&mut reader),
+            None => read_head_of_3(&mut reader),
+        };
+        let found = match found {
             Err(Failure::Nonsense {
                 error: XdrError::Short,
                 ..
@@ -465,6 +514,19 @@ impl Channel {
         }
         let start = reader.position();
         let pending = self.pending[place].as_ref().expect("it is there");
+        match (&pending.work, self.minor_version) {
+            (Work::Called(_), _) => {
+                let results = Answer::Results(record[start..].to_vec());
+                self.answer(place, results, commands);
+                return Ok(());
+            }
+            (Work::Request(request), None) => {
+                let answer = read_results_of_3(&mut reader, request)?;
+                self.answer(place, answer, commands);
+                return Ok(());
+            }
+            _ => {}
+        }
         let mut results = Results::parse(reader)?;
         if pending.slot.is_some() {
             match results.sequence() {
@@ -478,7 +540,7 @@ impl Channel {
         }
         let pending = self.pending[place].as_ref().expect("it is there");
         let answer = match &pending.work {
-            Work::Asked(_) => Answer::Results(record[start..].to_vec()),
+            Work::Asked(_) | Work::Called(_) => Answer::Results(record[start..].to_vec()),
             Work::Request(request) => match read_results(&mut results, request) {
                 Ok(answer) => answer?,
                 Err(failure) => Answer::Failed(status_of(failure)?),
@@ -599,7 +661,12 @@ impl Wire for Channel {
             }
             unanswered.push((pending.user, exposure));
         }
-        if let Some(Held { share, slots, .. }) = self.held.take() {
+        if let Some(Held {
+            share: Some(share),
+            slots,
+            ..
+        }) = self.held.take()
+        {
             share.table.put(share.session, share.slots.start, &slots);
         }
         unanswered
@@ -609,6 +676,149 @@ impl Wire for Channel {
 /// Number of bytes that fill opaque data of `bytes` bytes up.
 fn fill(bytes: u32) -> u32 {
     bytes.wrapping_neg() % 4
+}
+
+/// Writes operations from the tag on, under a SEQUENCE where there is a slot; the data that they bring.
+fn write_compound(
+    out: &mut Writer,
+    minor_version: u32,
+    slot: Option<(usize, &Held)>,
+    work: &mut Work,
+    file: &Option<(FileHandle, StateId)>,
+) -> Views {
+    // No tag.
+    out.opaque(&[]);
+    out.u32(minor_version);
+    let count = out.len();
+    out.u32(0);
+    let mut operations = 0;
+    if let Some((slot, held)) = slot
+        && let Some(share) = &held.share
+    {
+        out.u32(OperationNumber::Sequence.value());
+        let number = share.slots.start + slot as u32;
+        let sequence = held.slots[slot].sequence;
+        write_sequence(out, share.session, sequence, number, share.highest);
+        operations += 1;
+    }
+    let mut data = Views::new();
+    match work {
+        Work::Asked(arguments) => {
+            out.raw(arguments.bytes());
+            operations += arguments.count();
+        }
+        Work::Request(request) => {
+            let (handle, stateid) = file.as_ref().expect("a request is about a file");
+            out.u32(OperationNumber::Putfh.value());
+            out.opaque(handle.bytes());
+            data = write_request(out, request, stateid);
+            operations += 2;
+        }
+        Work::Called(_) => unreachable!("it is no operation"),
+    }
+    out.u32_at(count, operations);
+    data
+}
+
+fn procedure_of(request: &Request) -> Procedure {
+    match request {
+        Request::Read { .. } => Procedure::Read,
+        Request::Write { .. } => Procedure::Write,
+        Request::Commit => Procedure::Commit,
+    }
+}
+
+/// Writes the arguments of version 3 behind the file, but for the data, which it yields.
+fn write_request_of_3(out: &mut Writer, request: &mut Request) -> Views {
+    match request {
+        Request::Read { offset, count } => {
+            out.u64(*offset);
+            out.u32(*count);
+            Views::new()
+        }
+        Request::Write {
+            offset,
+            is_durable,
+            data,
+        } => {
+            let data = std::mem::take(data);
+            let length: usize = data.iter().map(|view| view.len()).sum();
+            assert!(length.is_multiple_of(4), "blocks need no fill");
+            out.u64(*offset);
+            out.u32(length as u32);
+            out.u32(how(*is_durable));
+            out.u32(length as u32);
+            data
+        }
+        Request::Commit => {
+            write_commit(out);
+            Views::new()
+        }
+    }
+}
+
+fn how(is_durable: bool) -> u32 {
+    match is_durable {
+        true => stable::FILE_SYNC,
+        false => stable::UNSTABLE,
+    }
+}
+
+/// The same as [`read_head`], in version 3.
+fn read_head_of_3(reader: &mut Reader<'_>) -> Result<Option<u32>, Failure> {
+    let mut read = || -> Result<Option<u32>, XdrError> {
+        let (_, reply) = Reply::parse(reader)?;
+        if reply != Reply::Success || reader.u32()? != Status::Ok.value() {
+            return Ok(None);
+        }
+        v3::Attributes::parse_told(reader)?;
+        let (_count, _is_end) = (reader.u32()?, reader.bool()?);
+        reader.u32().map(Some)
+    };
+    read().map_err(|error| Failure::Nonsense {
+        operation: OperationNumber::Read.into(),
+        error,
+    })
+}
+
+/// Reads the results of version 3 of a request.
+fn read_results_of_3(reader: &mut Reader<'_>, request: &Request) -> Result<Answer, Fault> {
+    match Status::from_value(reader.u32()?) {
+        Status::Ok => {}
+        status => return Ok(Answer::Failed(status)),
+    }
+    match request {
+        Request::Read { .. } => {
+            v3::Attributes::parse_told(reader)?;
+            let (_count, _is_end) = (reader.u32()?, reader.bool()?);
+            // What has data was taken as it came.
+            match reader.u32()? {
+                0 => Ok(Answer::Read(0)),
+                _ => Err(Fault::Length),
+            }
+        }
+        Request::Write { is_durable, .. } => {
+            v3::parse_change(reader)?;
+            let (bytes, how) = (reader.u32()?, reader.u32()?);
+            written(*is_durable, bytes, how, reader.fixed()?)
+        }
+        Request::Commit => {
+            v3::parse_change(reader)?;
+            Ok(Answer::Committed(reader.fixed()?))
+        }
+    }
+}
+
+/// The answer that a write has.
+fn written(is_durable: bool, bytes: u32, how: u32, verifier: [u8; 8]) -> Result<Answer, Fault> {
+    if is_durable && how != stable::FILE_SYNC {
+        return Err(Fault::LessStable);
+    }
+    Ok(Answer::Written {
+        bytes,
+        is_unstable: how == stable::UNSTABLE,
+        verifier,
+    })
 }
 
 /// Writes an operation but for the data that it brings, which it yields.
@@ -629,10 +839,7 @@ fn write_request(out: &mut Writer, request: &mut Request, stateid: &StateId) -> 
             out.u32(OperationNumber::Write.value());
             stateid.write(out);
             out.u64(*offset);
-            out.u32(match is_durable {
-                true => stable::FILE_SYNC,
-                false => stable::UNSTABLE,
-            });
+            out.u32(how(*is_durable));
             let data = std::mem::take(data);
             let length: usize = data.iter().map(|view| view.len()).sum();
             assert!(length.is_multiple_of(4), "blocks need no fill");
@@ -650,7 +857,10 @@ fn write_request(out: &mut Writer, request: &mut Request, stateid: &StateId) -> 
 /// Reads a reply to a read up to its data; the length of the data, or none where there is no such reply.
 fn read_head(reader: &mut Reader<'_>) -> Result<Option<u32>, Failure> {
     let operation = OperationNumber::Read;
-    let nonsense = |error| Failure::Nonsense { operation, error };
+    let nonsense = |error| Failure::Nonsense {
+        operation: operation.into(),
+        error,
+    };
     let (_, reply) = Reply::parse(reader).map_err(nonsense)?;
     if reply != Reply::Success {
         return Ok(None);
@@ -694,14 +904,7 @@ fn read_results(
             let (bytes, how, verifier) = results.read(operation, |reader| {
                 Ok((reader.u32()?, reader.u32()?, reader.fixed()?))
             })?;
-            if *is_durable && how != stable::FILE_SYNC {
-                return Ok(Err(Fault::LessStable));
-            }
-            Ok(Ok(Answer::Written {
-                bytes,
-                is_unstable: how == stable::UNSTABLE,
-                verifier,
-            }))
+            Ok(written(*is_durable, bytes, how, verifier))
         }
         Request::Commit => {
             let operation = OperationNumber::Commit;

@@ -2,6 +2,8 @@
 //!
 //! Text in, typed values out; nothing is opened here.
 
+use std::fmt;
+
 use weir_block::BlockSize;
 use weir_initiator::options::{CommonOptions, number, refused};
 use weir_nfs::types::NAME_BYTES_MAX;
@@ -14,22 +16,45 @@ pub const PORT: u16 = 2049;
 /// The most connections that may be asked for.
 pub const CONNECTIONS_MAX: u16 = 256;
 
-/// Minor version of NFS version 4.
+/// Version of NFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MinorVersion {
+pub enum Version {
+    /// 3: without sessions.
+    V3,
     /// 4.1.
-    One,
+    V41,
     /// 4.2.
     #[default]
-    Two,
+    V42,
 }
 
-impl MinorVersion {
-    pub(crate) fn number(self) -> u32 {
+impl Version {
+    const ALL: [(&str, Version); 3] = [
+        ("3", Version::V3),
+        ("4.1", Version::V41),
+        ("4.2", Version::V42),
+    ];
+
+    /// Its name, as a URL has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let known = Version::ALL.iter().find(|(_, version)| *version == self);
+        known.expect("all are there").0
+    }
+
+    /// The minor version of version 4.
+    pub(crate) fn minor(self) -> Option<u32> {
         match self {
-            MinorVersion::One => 1,
-            MinorVersion::Two => 2,
+            Version::V3 => None,
+            Version::V41 => Some(1),
+            Version::V42 => Some(2),
         }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 
@@ -42,8 +67,10 @@ pub struct Options {
     pub port: u16,
     /// Names of the directories from the server's root on, and of the file.
     pub path: Vec<String>,
-    /// Minor version.
-    pub version: MinorVersion,
+    /// Version.
+    pub version: Version,
+    /// Port of MOUNT, for version 3; `None`: that of NFS, or the one that the server's rpcbind tells.
+    pub mount_port: Option<u16>,
     /// Connections for I/O; `None`: one for each reactor.
     pub connections: Option<u16>,
     /// Bytes of the file, which is made where it is not there; `None`: it is there, and is taken as it is.
@@ -66,7 +93,8 @@ impl Options {
             host: host.to_owned(),
             port,
             path: path.iter().map(|&name| name.to_owned()).collect(),
-            version: MinorVersion::default(),
+            version: Version::default(),
+            mount_port: None,
             connections: None,
             size: None,
             block_size: None,
@@ -113,11 +141,22 @@ impl Options {
             return Err(refused("flush_after_reconnect", "trust", allowed));
         }
         if let Some(value) = parameters.text("version")? {
-            options.version = match value {
-                "4.1" => MinorVersion::One,
-                "4.2" => MinorVersion::Two,
-                _ => return Err(refused("version", value, "4.1 or 4.2")),
-            };
+            let known = Version::ALL.iter().find(|(name, _)| *name == value);
+            let refused = || refused("version", value, "3, 4.1 or 4.2");
+            options.version = known.ok_or_else(refused)?.1;
+        }
+        if let Some(value) = parameters.text("mountport")? {
+            if options.version != Version::V3 {
+                let allowed = "leave it out: version 4 has no MOUNT; or say version=3";
+                return Err(refused("mountport", value, allowed));
+            }
+            let port = number(
+                "mountport",
+                value,
+                1..=u16::MAX.into(),
+                "a port, 1 to 65535",
+            )?;
+            options.mount_port = Some(port as u16);
         }
         if let Some(value) = parameters.text("connections")? {
             let allowed = "connections for I/O, 1 to 256";
@@ -171,7 +210,7 @@ mod tests {
         );
         assert_eq!(parse("nfs://server//exports/share//disk.img"), Ok(expected));
         let expected = Options {
-            version: MinorVersion::One,
+            version: Version::V41,
             connections: Some(16),
             size: Some(1 << 30),
             block_size: Some(BlockSize::B4096),
@@ -183,6 +222,13 @@ mod tests {
             },
             ..Options::new("fd00::1", 20049, &["a b"])
         };
+        let of_version_3 = Options {
+            version: Version::V3,
+            mount_port: Some(20048),
+            ..Options::new("server", PORT, &["a"])
+        };
+        let url = "nfs://server/a?version=3&mountport=20048";
+        assert_eq!(parse(url), Ok(of_version_3));
         let url = "nfs://[fd00::1]:20049/a%20b?version=4.1&connections=16&size=1G&block_size=4k&uid=1000&gid=0&depth=64";
         assert_eq!(parse(url), Ok(expected));
     }
@@ -194,7 +240,9 @@ mod tests {
             ("nfs://server", "EXPORT/FILE"),
             ("nfs://server/", "EXPORT/FILE"),
             ("nfs://server/a/../b", "EXPORT/FILE"),
-            ("nfs://server/a?version=3", "4.1 or 4.2"),
+            ("nfs://server/a?version=4", "3, 4.1 or 4.2"),
+            ("nfs://server/a?mountport=111", "version=3"),
+            ("nfs://server/a?version=3&mountport=0", "mountport"),
             ("nfs://server/a?connections=0", "connections"),
             ("nfs://server/a?connections=257", "connections"),
             ("nfs://server/a?uid=-1", "uid"),

@@ -1,8 +1,11 @@
-//! NFS as a protocol of initiators: one session, a connection that keeps watch, and connections for I/O.
+//! NFS as a protocol of initiators: a connection that keeps watch, and connections for I/O, all of one session where there are sessions.
 //!
 //! A connection that is lost loses no request of its slots: before the session is used again, each slot whose request was not answered is
 //! settled, after which that request is over ([`crate::slots`]). A session that the server does not know any more is one that it has
 //! given up, or one of a server that has started anew: what it had is over, too.
+//!
+//! Version 3 has no such proof. What was sent over a lost connection, and may change the file, is sent again when some time has passed,
+//! and reads at once; a server that carries out after that time what came before can undo what came after.
 //!
 //! Writes are UNSTABLE, and a flush is a COMMIT. A server that may have lost what it has not committed says so by another verifier
 //! (RFC 8881, section 18.32): the association ends, and what is retained is written again before the next one is used.
@@ -19,20 +22,18 @@ use weir_initiator::{
     Retained, Verdict, within,
 };
 use weir_nfs::rpc::Reply;
-use weir_nfs::types::stable;
 use weir_nfs::{FileHandle, OperationNumber as Number, StateId};
 use weir_reactor::Reactor;
 
 use crate::arguments::Arguments;
 use crate::channel::{Answer, Channel, Request};
-use crate::options::{Options, SCHEME};
+use crate::options::{Options, SCHEME, Version};
 use crate::outcome;
-use crate::results::{Failure, Results};
 use crate::session::{
-    Asking, ConnectError, File, FileIdentity, Identity, Keeper, Session, bind, end_client, keep,
-    look, share,
+    Asking, ConnectError, File, FileIdentity, Identity, Keeper, Session, Way, bind, end_client,
+    keep, look, share,
 };
-use crate::slots::Division;
+use crate::slots::{Division, SPARE_CONNECTIONS};
 
 /// For how long a server is waited for that is told to end something.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,23 +43,33 @@ const RESTORE_BYTES: usize = 256 << 10;
 const VERIFIER_CHANGED: &str =
     "the server has another write verifier: what it has not committed may be gone";
 
-/// NFS version 4.1 and 4.2.
+/// NFS versions 3, 4.1 and 4.2.
 pub struct Nfs;
 
 /// Parts of an association that are NFS's own.
 pub struct Details {
-    session: Session,
+    places: Places,
     file: (FileHandle, StateId),
-    division: Division,
     /// The verifier of its writes, once it is known.
     verifier: Arc<OnceLock<[u8; 8]>>,
 }
 
+/// Room for requests that connections have.
+enum Places {
+    /// A session, whose slots are divided.
+    Session(Session, Division),
+    /// As many as this host likes, for each connection.
+    V3 { connections: u16, depth: u16 },
+}
+
 impl Details {
-    /// Slots of the session.
+    /// Slots of the session; none in version 3, which has no sessions.
     #[must_use]
-    pub fn slots(&self) -> u32 {
-        self.session.made.slots
+    pub fn slots(&self) -> Option<u32> {
+        match &self.places {
+            Places::Session(session, _) => Some(session.made.slots),
+            Places::V3 { .. } => None,
+        }
     }
 }
 
@@ -74,12 +85,16 @@ impl Protocol for Nfs {
     type ConnectError = ConnectError;
 
     const SCHEME: &'static str = SCHEME;
-    const REPLACES: bool = true;
     const RETAINS: bool = true;
 
     fn name(options: &Options) -> String {
         let place = authority(&options.host, options.port);
         format!("{SCHEME}://{place}{}", options.path_text())
+    }
+
+    /// Slots that are settled in version 4; in version 3 nothing says that a request is over.
+    fn replaces(options: &Options) -> bool {
+        options.version != Version::V3
     }
 
     fn common(options: &Options) -> &CommonOptions {
@@ -93,28 +108,40 @@ impl Protocol for Nfs {
     ) -> Result<Established<Nfs>, ConnectError> {
         let kept = keep(reactor, remote).await?;
         let common = &remote.options.common;
-        let division = Division::new(
-            kept.keeper.session.made.slots,
-            remote.queues_wanted.into(),
-            common.depth.into(),
-        );
+        let places = match kept.keeper.way {
+            Way::Session(session) => {
+                let wanted = remote.queues_wanted.into();
+                let division = Division::new(session.made.slots, wanted, common.depth.into());
+                Places::Session(session, division)
+            }
+            Way::V3 { .. } => Places::V3 {
+                connections: remote.queues_wanted.saturating_add(SPARE_CONNECTIONS),
+                depth: common.depth,
+            },
+        };
+        let keep_alive = match kept.lease {
+            Some(lease) => common.keep_alive.min(lease / 2),
+            None => common.keep_alive,
+        };
         Ok(Established {
             association: Arc::new(Association {
                 generation: next.generation,
                 address: kept.address,
                 profile: kept.profile,
-                queues: division.connections(),
+                queues: match &places {
+                    Places::Session(_, division) => division.connections(),
+                    Places::V3 { connections, .. } => *connections,
+                },
                 details: Details {
-                    session: kept.keeper.session,
+                    places,
                     file: kept.keeper.file,
-                    division,
                     verifier: kept.verifier,
                 },
             }),
             admin: kept.keeper,
-            keep_alive: common.keep_alive.min(kept.lease / 2),
+            keep_alive,
             traffic_based: true,
-            quiet: kept.lease * 2,
+            quiet: kept.lease.unwrap_or(keep_alive) * 2,
         })
     }
 
@@ -125,13 +152,7 @@ impl Protocol for Nfs {
     ) -> Result<(), ConnectError> {
         let keeper = &established.admin;
         let before = remote.host.lasting().verifier_before();
-        let commit = Arguments::default().put(&keeper.file.0).commit();
-        let committed = keeper.asking.call("COMMIT", &commit, |results| {
-            results.next(Number::Putfh)?;
-            results.next(Number::Commit)?;
-            results.read(Number::Commit, weir_nfs::Reader::fixed::<8>)
-        });
-        if before == Some(committed.await?) {
+        if before == Some(keeper.commit().await?) {
             return Ok(());
         }
         let count = writes.len();
@@ -221,10 +242,14 @@ impl Protocol for Nfs {
 
     fn wire(_: &Reactor, remote: &File, association: &Association<Nfs>, qid: u16) -> Channel {
         let details = &association.details;
-        let minor_version = remote.options.version.number();
+        let minor_version = remote.options.version.minor();
         let mut channel = Channel::new(&remote.host.credential(), minor_version);
-        let slots = details.division.slots(qid);
-        channel.take_share(share(&remote.host, &details.session, slots));
+        match &details.places {
+            Places::Session(session, division) => {
+                channel.take_share(share(&remote.host, session, division.slots(qid)));
+            }
+            Places::V3 { depth, .. } => channel.make_room(*depth),
+        }
         channel.set_file(details.file);
         channel
     }
@@ -235,10 +260,13 @@ impl Protocol for Nfs {
         association: &Association<Nfs>,
         _: u16,
     ) -> Result<(), LinkFailure> {
+        let Places::Session(session, _) = &association.details.places else {
+            return Ok(());
+        };
         let asking = Asking {
             caller: caller.clone(),
         };
-        let bound = bind(&asking, association.details.session.made.id).await;
+        let bound = bind(&asking, session.made.id).await;
         bound.map_err(|error| LinkFailure {
             reason: error.to_string(),
             again: false,
@@ -326,23 +354,8 @@ async fn write_durably(
     mut offset: u64,
     mut data: &[u8],
 ) -> Result<(), ConnectError> {
-    let operation = Number::Write;
     while !data.is_empty() {
-        let (handle, stateid) = &keeper.file;
-        let arguments = Arguments::default().put(handle);
-        let arguments = arguments.write(stateid, offset, stable::FILE_SYNC, data);
-        let length = data.len();
-        let written = |results: &mut Results<'_>| {
-            results.next(Number::Putfh)?;
-            results.next(operation)?;
-            let (count, how) =
-                results.read(operation, |reader| Ok((reader.u32()?, reader.u32()?)))?;
-            match count as usize {
-                count if (1..=length).contains(&count) && how == stable::FILE_SYNC => Ok(count),
-                _ => Err(Failure::Missing(operation)),
-            }
-        };
-        let count = keeper.asking.call("WRITE", &arguments, written).await?;
+        let count = keeper.write_durably(offset, data).await?;
         offset += count as u64;
         data = &data[count..];
     }
@@ -351,7 +364,11 @@ async fn write_durably(
 
 /// Closes the file, and ends the session and the client.
 async fn take_leave(keeper: &Keeper) -> Result<(), ConnectError> {
-    let (asking, session) = (&keeper.asking, &keeper.session);
+    let asking = &keeper.asking;
+    let Way::Session(session) = &keeper.way else {
+        // There is nothing that the server would know of.
+        return Ok(());
+    };
     let (handle, stateid) = &keeper.file;
     let close = Arguments::default().put(handle).close(stateid);
     asking

@@ -1,13 +1,44 @@
 //! Results of a COMPOUND, as they come.
 
+use std::fmt;
+
 use weir_nfs::attribute::{Bitmap, number};
 use weir_nfs::types::HANDLE_BYTES_MAX;
-use weir_nfs::{FileHandle, OperationNumber, Reader, SessionId, StateId, Status, XdrError};
+use weir_nfs::{
+    FileHandle, OperationNumber, Reader, SessionId, StateId, Status, XdrError, mount, v3,
+};
 
 /// Bytes of a COMPOUND's tag at most: this client sends none.
 const TAG_BYTES_MAX: u32 = 1024;
 /// Bytes of a file's attributes at most, of those that are asked for.
 const VALUES_BYTES_MAX: u32 = 1024;
+
+/// An operation of version 4, or a procedure of version 3 or of MOUNT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// An operation.
+    Operation(OperationNumber),
+    /// A procedure.
+    Procedure(v3::Procedure),
+    /// A procedure of MOUNT.
+    Mount(mount::Procedure),
+}
+
+impl From<OperationNumber> for Asked {
+    fn from(operation: OperationNumber) -> Self {
+        Asked::Operation(operation)
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asked::Operation(operation) => operation.fmt(formatter),
+            Asked::Procedure(procedure) => procedure.fmt(formatter),
+            Asked::Mount(procedure) => procedure.fmt(formatter),
+        }
+    }
+}
 
 /// Failure of an operation, or of its result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +47,7 @@ pub enum Failure {
     #[error("{operation}: {status}")]
     Status {
         /// The operation.
-        operation: OperationNumber,
+        operation: Asked,
         /// Its status.
         status: Status,
     },
@@ -24,13 +55,13 @@ pub enum Failure {
     #[error("the answer to {operation} makes no sense: {error}")]
     Nonsense {
         /// The operation.
-        operation: OperationNumber,
+        operation: Asked,
         /// The reason.
         error: XdrError,
     },
     /// There are fewer results than operations.
     #[error("there is no answer to {0}")]
-    Missing(OperationNumber),
+    Missing(Asked),
 }
 
 impl Failure {
@@ -67,22 +98,26 @@ impl<'a> Results<'a> {
     pub(crate) fn next(&mut self, operation: OperationNumber) -> Result<(), Failure> {
         if self.left == 0 {
             return Err(match self.status {
-                Status::Ok => Failure::Missing(operation),
-                status => Failure::Status { operation, status },
+                Status::Ok => Failure::Missing(operation.into()),
+                status => Failure::Status {
+                    operation: operation.into(),
+                    status,
+                },
             });
         }
         self.left -= 1;
         let found = self.read(operation, |reader| Ok((reader.u32()?, reader.u32()?)))?;
         let status = Status::from_value(found.1);
-        match OperationNumber::from_value(found.0) == operation {
-            true if status == Status::Ok => Ok(()),
-            true => Err(Failure::Status { operation, status }),
-            // A server that does not know an operation answers so.
-            false if status != Status::Ok => Err(Failure::Status { operation, status }),
-            false => Err(Failure::Nonsense {
+        let is_it = OperationNumber::from_value(found.0) == operation;
+        let operation = operation.into();
+        match status {
+            Status::Ok if is_it => Ok(()),
+            Status::Ok => Err(Failure::Nonsense {
                 operation,
                 error: XdrError::Undefined(found.0),
             }),
+            // A server that does not know an operation answers with another one's number.
+            status => Err(Failure::Status { operation, status }),
         }
     }
 
@@ -92,7 +127,10 @@ impl<'a> Results<'a> {
         operation: OperationNumber,
         read: impl FnOnce(&mut Reader<'a>) -> Result<T, XdrError>,
     ) -> Result<T, Failure> {
-        read(&mut self.reader).map_err(|error| Failure::Nonsense { operation, error })
+        read(&mut self.reader).map_err(|error| Failure::Nonsense {
+            operation: operation.into(),
+            error,
+        })
     }
 
     /// Reads the result of a SEQUENCE: the server's word on the client's state.

@@ -15,32 +15,35 @@ use weir_initiator::{
 use weir_memory::Pool;
 use weir_nfs::attribute::AttributeChanges;
 use weir_nfs::rpc::{Credential, Groups, Reply, SysCredential};
-use weir_nfs::types::{ChannelAttributes, file_type};
-use weir_nfs::{FileHandle, OperationNumber as Number, Reader, SessionId, StateId, Status};
+use weir_nfs::types::{ChannelAttributes, file_type, stable};
+use weir_nfs::{FileHandle, OperationNumber as Number, Reader, SessionId, StateId, Status, v3};
 use weir_reactor::Reactor;
 
 use crate::arguments::{Arguments, Which};
-use crate::channel::{Answer, Channel, Share};
-use crate::options::Options;
+use crate::channel::{Answer, Called, Channel, Share};
+use crate::options::{Options, Version};
 use crate::results::{ATTRIBUTES, Attributes, Failure, Made, Results};
 use crate::slots::{KEEPER_SLOTS, Slot, Table};
+use crate::version3;
 
+/// Says that a program or its version is not served there.
+pub(crate) const NOT_SERVED: &str = "it does not serve that version there";
 /// After how long a call about the session or the file is given up.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long a server is asked again that puts this client off: longer than its time of grace.
-const DELAY_MAX: Duration = Duration::from_secs(150);
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(150);
 /// For how long the end of a session that came to nothing is waited for.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before it is asked again.
-const DELAY: Duration = Duration::from_millis(100);
+pub(crate) const DELAY: Duration = Duration::from_millis(100);
 /// Slots that are asked for at most.
 const SLOTS_MAX: u32 = 1024;
 /// Bytes of a read or a write at most.
-const TRANSFER_BYTES: u32 = 1 << 20;
+pub(crate) const TRANSFER_BYTES: u32 = 1 << 20;
 /// Bytes of a call or a reply beside the data.
 const HEAD_BYTES: u32 = 1024;
 /// Mode of a file that is made.
-const MODE: u32 = 0o600;
+pub(crate) const MODE: u32 = 0o600;
 /// Words of a server on a client whose state is not what the client thinks: a state of it was revoked, or is to be reclaimed
 /// (SEQ4_STATUS of RFC 8881, section 18.46).
 const STATE_LOST: u32 = 0x0000_0008 | 0x0000_0010 | 0x0000_0020 | 0x0000_0100;
@@ -60,10 +63,18 @@ pub enum ConnectError {
     #[error("cannot connect: {0}; is the server running and listening there?")]
     Connect(String),
     /// The server does not speak the version.
-    #[error("the server does not speak NFS version 4.{minor}{}", other_version(*.minor))]
+    #[error("the server does not speak NFS version {version}; try version={}", other_version(*.version))]
     Version {
-        /// The minor version that was asked for.
-        minor: u32,
+        /// The version that was asked for.
+        version: Version,
+    },
+    /// Nobody tells where MOUNT is.
+    #[error(
+        "the server does not say at which port its MOUNT is ({reason}); mountport= names it, and version=4.2 needs none"
+    )]
+    NoMount {
+        /// The reason.
+        reason: String,
     },
     /// The server takes no calls of this host.
     #[error("the server takes no calls of this host: {0}")]
@@ -141,6 +152,12 @@ pub enum ConnectError {
         /// Bytes of a call or a reply.
         bytes: u32,
     },
+    /// Reads and writes are shorter than a block.
+    #[error("the server reads and writes {bytes} bytes at most, which is less than a block")]
+    TooShort {
+        /// Bytes of a read or a write.
+        bytes: u32,
+    },
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] Failure),
@@ -162,10 +179,11 @@ pub enum ConnectError {
     },
 }
 
-fn other_version(minor: u32) -> &'static str {
-    match minor {
-        2 => "; try version=4.1",
-        _ => "; versions 3 and 4.0 are not spoken here",
+fn other_version(version: Version) -> &'static str {
+    match version {
+        Version::V42 => "4.1, or 3",
+        Version::V41 => "3",
+        Version::V3 => "4.2",
     }
 }
 
@@ -207,7 +225,7 @@ pub(crate) struct Lasting {
     /// Distinguishes this run of the client from others: what others had ends.
     verifier: u64,
     session: Option<Session>,
-    handle: Option<FileHandle>,
+    pub(crate) handle: Option<FileHandle>,
     /// The verifier of the writes of the last association that there were any of.
     before: Arc<OnceLock<[u8; 8]>>,
     /// The verifier of the writes of the present association, once it is known.
@@ -285,21 +303,44 @@ impl Asking {
         has_slot: bool,
         timeout: Duration,
     ) -> Result<Result<Vec<u8>, Status>, ConnectError> {
+        let submit = |channel: &mut Channel, user| match has_slot {
+            true => {
+                let taken = channel.ask(arguments, user);
+                assert!(taken, "there is room");
+            }
+            false => channel.ask_without_slot(arguments, user),
+        };
+        self.submit(what, has_slot, timeout, submit).await
+    }
+
+    /// Calls a procedure; what it yields.
+    pub(crate) async fn call_once(
+        &self,
+        what: &'static str,
+        called: Called,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, ConnectError> {
+        let submit = |channel: &mut Channel, user| channel.call(called, user);
+        let answered = self.submit(what, false, timeout, submit).await?;
+        Ok(answered.expect("a procedure fails in its results"))
+    }
+
+    async fn submit(
+        &self,
+        what: &'static str,
+        has_slot: bool,
+        timeout: Duration,
+        submit: impl FnOnce(&mut Channel, u64),
+    ) -> Result<Result<Vec<u8>, Status>, ConnectError> {
         let asked = async {
             match has_slot {
-                true => {
-                    let submit = |channel: &mut Channel, user| {
-                        let taken = channel.ask(arguments, user);
-                        assert!(taken, "there is room");
-                    };
-                    self.caller.ask(0, submit).await
-                }
+                true => self.caller.ask(0, submit).await,
                 false => {
-                    let submit = |channel: &mut Channel, user| {
-                        channel.ask_without_slot(arguments, user);
+                    let at_once = |channel: &mut Channel, user| {
+                        submit(channel, user);
                         true
                     };
-                    self.caller.ask_at_once(0, submit).await
+                    self.caller.ask_at_once(0, at_once).await
                 }
             }
         };
@@ -313,13 +354,11 @@ impl Asking {
             Answer::Results(bytes) => Ok(Ok(bytes)),
             Answer::Failed(status) => Ok(Err(status)),
             Answer::Refused(reply) => Err(ConnectError::Refused(match reply {
-                Reply::ProgramUnavailable | Reply::ProgramMismatch(..) => {
-                    "it serves no NFS version 4 there"
-                }
+                Reply::ProgramUnavailable | Reply::ProgramMismatch(..) => NOT_SERVED,
                 Reply::BadCredential | Reply::TooWeak => "it wants other credentials than AUTH_SYS",
                 _ => "it cannot answer",
             })),
-            other => unreachable!("{other:?} answers no operations that were asked for"),
+            other => unreachable!("{other:?} answers nothing that was asked for by itself"),
         }
     }
 
@@ -337,7 +376,7 @@ impl Asking {
             let asked = self.ask(what, arguments.clone(), true, TIMEOUT).await?;
             let result = match &asked {
                 Err(status) => Err(Failure::Status {
-                    operation: Number::Sequence,
+                    operation: Number::Sequence.into(),
                     status: *status,
                 }),
                 Ok(bytes) => parse(bytes).and_then(|mut results| {
@@ -400,30 +439,49 @@ impl Asking {
 
 fn parse(bytes: &[u8]) -> Result<Results<'_>, Failure> {
     Results::parse(Reader::new(bytes)).map_err(|error| Failure::Nonsense {
-        operation: Number::Sequence,
+        operation: Number::Sequence.into(),
         error,
     })
 }
 
-fn is_delay(failure: &Failure) -> bool {
+pub(crate) fn is_delay(failure: &Failure) -> bool {
     matches!(failure.status(), Some(Status::Delay | Status::Grace))
 }
 
 /// The connection by which an association is kept. It ends when this is dropped.
 pub struct Keeper {
     pub(crate) asking: Asking,
-    pub(crate) session: Session,
+    pub(crate) way: Way,
     pub(crate) file: (FileHandle, StateId),
     revoked: Arc<AtomicBool>,
 }
 
+/// Knowledge of a server by its version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// Version 4: a session.
+    Session(Session),
+    /// Version 3: bytes of a read and of a write at most.
+    V3 {
+        read_bytes_max: u32,
+        write_bytes_max: u32,
+    },
+}
+
 impl Keeper {
-    /// Renews the lease.
+    /// Asks whether the server lives, and renews the lease where there is one.
     ///
     /// # Errors
     /// There was no answer, or the server has revoked something.
     pub(crate) async fn renew(&self, timeout: Duration) -> Result<(), String> {
-        match self.asking.renew(timeout).await? & STATE_LOST {
+        let flags = match self.way {
+            Way::Session(_) => self.asking.renew(timeout).await? & STATE_LOST,
+            Way::V3 { .. } => {
+                let alive = self.asking.is_alive(timeout).await;
+                return alive.map_err(|error| error.to_string());
+            }
+        };
+        match flags {
             0 => Ok(()),
             flags => {
                 self.revoked.store(true, Ordering::Relaxed);
@@ -432,6 +490,96 @@ impl Keeper {
                 ))
             }
         }
+    }
+
+    /// Puts what was written on stable storage; the verifier.
+    pub(crate) async fn commit(&self) -> Result<[u8; 8], ConnectError> {
+        if let Way::V3 { .. } = self.way {
+            return self.asking.commit_of_3(&self.file.0).await;
+        }
+        let commit = Arguments::default().put(&self.file.0).commit();
+        let committed = self.asking.call("COMMIT", &commit, |results| {
+            results.next(Number::Putfh)?;
+            results.next(Number::Commit)?;
+            results.read(Number::Commit, Reader::fixed::<8>)
+        });
+        committed.await
+    }
+
+    /// Writes on stable storage, as much as the server takes; the number of bytes.
+    pub(crate) async fn write_durably(
+        &self,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, ConnectError> {
+        let (handle, stateid) = &self.file;
+        let (count, how) = match self.way {
+            Way::V3 { .. } => {
+                let written = self.asking.write_of_3(handle, offset, data);
+                written.await?
+            }
+            Way::Session(_) => {
+                let arguments = Arguments::default().put(handle);
+                let arguments = arguments.write(stateid, offset, stable::FILE_SYNC, data);
+                let written = self.asking.call("WRITE", &arguments, |results| {
+                    results.next(Number::Putfh)?;
+                    results.next(Number::Write)?;
+                    results.read(Number::Write, |reader| Ok((reader.u32()?, reader.u32()?)))
+                });
+                written.await?
+            }
+        };
+        match count as usize {
+            count if (1..=data.len()).contains(&count) && how == stable::FILE_SYNC => Ok(count),
+            _ => Err(Failure::Missing(Number::Write.into()).into()),
+        }
+    }
+
+    /// Attributes of the file.
+    async fn attributes(&self) -> Result<Attributes, ConnectError> {
+        if let Way::V3 { .. } = self.way {
+            let attributes = self.asking.attributes_of_3(&self.file.0).await?;
+            return Ok(self.way.attributes(&attributes));
+        }
+        let arguments = Arguments::default()
+            .put(&self.file.0)
+            .attributes(&ATTRIBUTES);
+        let found = self.asking.call("GETATTR", &arguments, |results| {
+            results.next(Number::Putfh)?;
+            results.attributes()
+        });
+        found.await
+    }
+}
+
+impl Way {
+    /// Bytes of a read or a write at most.
+    fn transfer_bytes(&self) -> u32 {
+        match self {
+            Way::Session(session) => session.transfer_bytes(),
+            Way::V3 {
+                read_bytes_max,
+                write_bytes_max,
+            } => TRANSFER_BYTES.min(*read_bytes_max).min(*write_bytes_max),
+        }
+    }
+
+    /// Attributes of version 3 with what else is known.
+    pub(crate) fn attributes(&self, attributes: &v3::Attributes) -> Attributes {
+        Attributes {
+            kind: attributes.kind,
+            size: attributes.size,
+            fsid: (attributes.fsid, 0),
+            fileid: attributes.number,
+            ..Attributes::default()
+        }
+    }
+}
+
+impl Session {
+    fn transfer_bytes(&self) -> u32 {
+        let made = &self.made;
+        made.request_bytes_max.min(made.reply_bytes_max) - HEAD_BYTES
     }
 }
 
@@ -446,7 +594,8 @@ pub(crate) struct Kept {
     pub(crate) keeper: Keeper,
     pub(crate) address: SocketAddr,
     pub(crate) profile: Profile<FileIdentity>,
-    pub(crate) lease: Duration,
+    /// None in version 3.
+    pub(crate) lease: Option<Duration>,
     pub(crate) verifier: Arc<OnceLock<[u8; 8]>>,
 }
 
@@ -466,7 +615,7 @@ pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, Conne
     let stream = stream.map_err(|error| ConnectError::Connect(error.to_string()))?;
     let address = stream.peer_address();
     let calls = Rc::<Calls<Channel>>::default();
-    let channel = Channel::new(&host.credential(), options.version.number());
+    let channel = Channel::new(&host.credential(), options.version.minor());
     let asking = Asking {
         caller: Caller {
             reactor: reactor.clone(),
@@ -475,8 +624,20 @@ pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, Conne
         },
     };
     let guard = CloseOnDrop::new(&asking.caller.connection);
-    let found = begin(&asking, remote).await;
-    let (session, file, profile, lease) = match found {
+    let found = match options.version {
+        Version::V3 => version3::begin(&asking, remote, address).await,
+        Version::V41 | Version::V42 => begin(&asking, remote).await,
+    };
+    let found = found.and_then(|begun| {
+        let profile = profile(options, host, &begun.way, &begun.attributes)?;
+        match remote.recognise(&profile) {
+            true => Ok((begun, profile)),
+            false => Err(ConnectError::OtherFile {
+                path: options.path_text(),
+            }),
+        }
+    });
+    let (begun, profile) = match found {
         Ok(found) => found,
         Err(error) => {
             forget(&asking, host).await;
@@ -488,16 +649,21 @@ pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, Conne
         }
     };
     guard.disarm();
+    host.lasting().handle = Some(begun.file.0);
+    let lease = |seconds: u32| Duration::from_secs(seconds.clamp(4, 3600).into());
     Ok(Kept {
         keeper: Keeper {
             asking,
-            session,
-            file,
+            way: begun.way,
+            file: begun.file,
             revoked: Arc::clone(&host.revoked),
         },
         address,
         profile,
-        lease,
+        lease: match begun.way {
+            Way::Session(_) => Some(lease(begun.attributes.lease_seconds)),
+            Way::V3 { .. } => None,
+        },
         verifier: host.lasting().next_verifier(),
     })
 }
@@ -532,12 +698,12 @@ pub(crate) async fn end_client(asking: &Asking, session: &Session) -> Result<(),
         .await
 }
 
-type Begun = (
-    Session,
-    (FileHandle, StateId),
-    Profile<FileIdentity>,
-    Duration,
-);
+/// A file that was opened.
+pub(crate) struct Begun {
+    pub(crate) way: Way,
+    pub(crate) file: (FileHandle, StateId),
+    pub(crate) attributes: Attributes,
+}
 
 async fn begin(asking: &Asking, remote: &File) -> Result<Begun, ConnectError> {
     let Remote { options, host, .. } = remote;
@@ -562,15 +728,11 @@ async fn begin(asking: &Asking, remote: &File) -> Result<Begun, ConnectError> {
         .connection
         .with(|channel| channel.take_share(share));
     let (file, attributes) = open(asking, options, host, &session, is_new).await?;
-    let profile = profile(options, host, &session.made, &attributes)?;
-    if !remote.recognise(&profile) {
-        return Err(ConnectError::OtherFile {
-            path: options.path_text(),
-        });
-    }
-    host.lasting().handle = Some(file.0);
-    let lease = Duration::from_secs(attributes.lease_seconds.clamp(4, 3600).into());
-    Ok((session, file, profile, lease))
+    Ok(Begun {
+        way: Way::Session(session),
+        file,
+        attributes,
+    })
 }
 
 /// The share of a session that a connection with these slots has.
@@ -660,7 +822,7 @@ async fn settle(
             Ok(true)
         }
         Status::Delay => Err(Failure::Status {
-            operation: Number::Sequence,
+            operation: Number::Sequence.into(),
             status,
         }
         .into()),
@@ -679,9 +841,12 @@ async fn make_session(
     let (client, sequence) = client.await.map_err(|error| match &error {
         ConnectError::Operation(failure) if failure.status() == Some(Status::MinorVersMismatch) => {
             ConnectError::Version {
-                minor: options.version.number(),
+                version: options.version,
             }
         }
+        ConnectError::Refused(NOT_SERVED) => ConnectError::Version {
+            version: options.version,
+        },
         _ => error,
     })?;
     let fore = ChannelAttributes {
@@ -870,7 +1035,7 @@ fn opened_of_handle(
 }
 
 /// The error of an OPEN that says what to do.
-fn explain(error: ConnectError, options: &Options, host: &Identity) -> ConnectError {
+pub(crate) fn explain(error: ConnectError, options: &Options, host: &Identity) -> ConnectError {
     let ConnectError::Operation(failure) = &error else {
         return error;
     };
@@ -896,14 +1061,7 @@ pub(crate) async fn look(
     remote: &File,
 ) -> Result<Option<Profile<FileIdentity>>, ConnectError> {
     let Remote { options, host, .. } = remote;
-    let arguments = Arguments::default()
-        .put(&keeper.file.0)
-        .attributes(&ATTRIBUTES);
-    let found = keeper.asking.call("GETATTR", &arguments, |results| {
-        results.next(Number::Putfh)?;
-        results.attributes()
-    });
-    let attributes = match found.await {
+    let attributes = match keeper.attributes().await {
         Ok(attributes) => attributes,
         Err(ConnectError::Operation(failure)) if failure.status() == Some(Status::Stale) => {
             tracing::warn!(path = options.path_text(), "the file is gone");
@@ -911,19 +1069,18 @@ pub(crate) async fn look(
         }
         Err(error) => return Err(error),
     };
-    let made = &keeper.session.made;
     let options = Options {
         size: None,
         ..options.clone()
     };
-    Ok(Some(profile(&options, host, made, &attributes)?))
+    Ok(Some(profile(&options, host, &keeper.way, &attributes)?))
 }
 
 /// The file as a volume.
 fn profile(
     options: &Options,
     host: &Identity,
-    made: &Made,
+    way: &Way,
     attributes: &Attributes,
 ) -> Result<Profile<FileIdentity>, ConnectError> {
     let path = || options.path_text();
@@ -952,14 +1109,13 @@ fn profile(
             block_size: bytes,
         });
     }
-    let session = made.request_bytes_max.min(made.reply_bytes_max) - HEAD_BYTES;
-    let most = |said: Option<u64>| said.unwrap_or(u64::MAX).min(session.into()) as u32;
+    let all = way.transfer_bytes();
+    let most = |said: Option<u64>| said.unwrap_or(u64::MAX).min(all.into()) as u32;
     let transfer = most(attributes.read_bytes_max).min(most(attributes.write_bytes_max));
     let transfer = transfer.min(Pool::LONGEST as u32) / bytes;
     if transfer == 0 {
-        return Err(ConnectError::TooLittle {
-            slots: made.slots,
-            bytes: session,
+        return Err(ConnectError::TooShort {
+            bytes: all.min(most(attributes.read_bytes_max)),
         });
     }
     let geometry = Geometry {

@@ -17,7 +17,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    const NEW: Slot = Slot {
+    pub(crate) const NEW: Slot = Slot {
         sequence: 1,
         is_uncertain: false,
     };
@@ -33,6 +33,8 @@ impl Slot {
 pub(crate) const KEEPER_SLOTS: u32 = 2;
 /// Slots that are kept for connections beyond those that were asked for, at most.
 const SPARE_MAX: u32 = 64;
+/// Connections beyond those that were asked for, at most.
+pub(crate) const SPARE_CONNECTIONS: u16 = (SPARE_MAX / SPARE_SHARE) as u16;
 /// Slots of each of these.
 const SPARE_SHARE: u32 = 2;
 

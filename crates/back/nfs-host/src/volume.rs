@@ -99,15 +99,19 @@ impl NfsHost {
         self.volumes.open(reactor, opening).await
     }
 
-    /// Slots that a server grants a session of this client, which all connections of a volume share.
+    /// Slots that a server grants a session of this client, which all connections of a volume share; none in version 3.
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub async fn slots(&self, reactor: &Reactor, options: Options) -> Result<u32, ConnectError> {
+    pub async fn slots(
+        &self,
+        reactor: &Reactor,
+        options: Options,
+    ) -> Result<Option<u32>, ConnectError> {
         let volume = self.open(reactor, options, true).await?;
         let association = volume.association();
         volume.close().await;
-        Ok(association.map_or(0, |association| association.details.slots()))
+        Ok(association.and_then(|association| association.details.slots()))
     }
 
     /// Opens `nfs:` volumes for a [`weir_volume::Registry`], under [`SCHEME`](crate::SCHEME).

@@ -57,7 +57,6 @@ impl Protocol for NvmeTcp {
     type ConnectError = ConnectError;
 
     const SCHEME: &'static str = SCHEME;
-    const REPLACES: bool = false;
 
     fn name(options: &Options) -> String {
         let Options {
@@ -69,6 +68,10 @@ impl Protocol for NvmeTcp {
         } = options;
         let place = authority(host, *port);
         format!("{SCHEME}://{place}/{subsystem}?nsid={nsid}")
+    }
+
+    fn replaces(_: &Self::Options) -> bool {
+        false
     }
 
     fn common(options: &Options) -> &CommonOptions {

@@ -46,6 +46,20 @@ pub(crate) fn changing<T>(
     Ok((done, Changed { before, after }))
 }
 
+/// Tells whether a file can have so many bytes there.
+pub(crate) fn can_have(offset: u64, bytes: usize) -> bool {
+    let end = offset.checked_add(bytes as u64);
+    end.is_some_and(|end| i64::try_from(end).is_ok())
+}
+
+/// The buffer that was read into, with what was read.
+pub(crate) fn filled(read: (std::io::Result<usize>, Segments)) -> Result<Segment, Status> {
+    let count = read.0.map_err(status_of_io)?;
+    let mut segment = read.1.into_iter().next().expect("it was given one");
+    segment.set_len(count);
+    Ok(segment)
+}
+
 impl Seen {
     /// Makes a regular file. One that is there keeps its length until it is known that it may be changed.
     pub(crate) async fn create(
@@ -193,28 +207,6 @@ impl Seen {
         Ok((of_source, of_target))
     }
 
-    /// Reads as much as the buffer has room for, or is there: it has no more bytes than that afterwards.
-    pub(crate) async fn read(
-        &self,
-        file: &Rc<LocalFile>,
-        offset: u64,
-        mut segment: Segment,
-    ) -> Result<Segment, Status> {
-        let end = offset.checked_add(segment.len() as u64);
-        if end.is_none_or(|end| i64::try_from(end).is_err()) {
-            // There is nothing that far.
-            segment.set_len(0);
-            return Ok(segment);
-        }
-        let mut into = Segments::new();
-        into.push(segment);
-        let (result, into) = file.read(self.reactor(), offset, into).await;
-        let count = result.map_err(status_of_io)?;
-        let mut segment = into.into_iter().next().expect("it was given one");
-        segment.set_len(count);
-        Ok(segment)
-    }
-
     /// Writes data with this demand on it (stable_how4); the number of bytes, and the verifier.
     pub(crate) async fn write(
         &self,
@@ -224,8 +216,7 @@ impl Seen {
         how: u32,
         data: View,
     ) -> Result<(u32, u64), Status> {
-        let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+        if !can_have(offset, data.len()) {
             return Err(Status::Fbig);
         }
         // What WRITE says of the verifier must be what it was before the data was taken.

@@ -38,7 +38,7 @@ fn table(slots: u32) -> Arc<Table> {
 }
 
 fn channel(table: &Arc<Table>, slots: Range<u32>) -> Channel {
-    let mut channel = Channel::new(&Credential::None, 2);
+    let mut channel = Channel::new(&Credential::None, Some(2));
     channel.take_share(Share {
         table: Arc::clone(table),
         session: SESSION,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use weir_block::{Operation, Volume};
-use weir_nfs_host::{MinorVersion, Options};
+use weir_nfs_host::{Options, Version};
 use weir_testing::initiator::{
     Client, foreign_commands, foreign_random_requests, on_machine, pattern,
 };
@@ -29,7 +29,7 @@ fn every_command_and_random_requests_at_another_server() {
     let Some(options) = options() else { return };
     let ways: [fn(&mut Options); 3] = [
         |_| {},
-        |options| options.version = MinorVersion::One,
+        |options| options.version = Version::V41,
         |options| options.connections = Some(16),
     ];
     for (index, change) in ways.into_iter().enumerate() {

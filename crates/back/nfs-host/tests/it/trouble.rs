@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{Operation, VolumeError};
+use weir_nfs_host::Version;
 use weir_reactor::Reactor;
 use weir_reactor::sim::{Crash, World};
 use weir_testing::initiator::{Client, some_connection};
@@ -22,6 +23,7 @@ fn block(number: u32, blocks: usize) -> Vec<u8> {
 /// Each lane writes growing numbers to blocks of its own, each after the one before was acknowledged, reads them back, and flushes now
 /// and then. At the end, after a flush, the file holds the last of each, past the server.
 async fn registers(
+    version: Version,
     reactor: Reactor,
     server: Server,
     world: World,
@@ -29,6 +31,7 @@ async fn registers(
 ) {
     let mut options = server.options();
     options.connections = Some(3);
+    options.version = version;
     let volume = open(&reactor, options).await;
     let lanes = (0..LANES).map(|lane| {
         let (volume, on) = (volume.clone(), reactor.clone());
@@ -84,73 +87,76 @@ async fn registers(
     }
 }
 
+/// Runs [`registers`] with trouble, by a version with sessions and by the one without, where writes take up to `delay`.
+fn troubled(delay: Duration, trouble: impl AsyncFn(&Reactor, &Server, &World) + Clone + 'static) {
+    for version in [Version::V42, Version::V3] {
+        let trouble = trouble.clone();
+        simulated(config(), move |reactor, server, world| async move {
+            world.change_faults(|faults| faults.write_delay = Duration::ZERO..=delay);
+            registers(version, reactor, server, world, trouble).await;
+        });
+    }
+}
+
+async fn cut(reactor: &Reactor, _: &Server, world: &World) {
+    if let Some(connection) = some_connection(reactor, world, CLIENT) {
+        world.cut(&connection);
+    }
+}
+
 #[test]
 fn acknowledged_writes_stay_when_connections_are_cut() {
-    simulated(config(), |reactor, server, world| {
-        registers(reactor, server, world, async |reactor, _, world| {
-            if let Some(connection) = some_connection(reactor, world, CLIENT) {
-                world.cut(&connection);
-            }
-        })
-    });
+    troubled(Duration::ZERO, cut);
 }
 
 /// The server goes on with writes whose connections are gone; what is written after them waits for them.
 #[test]
 fn acknowledged_writes_stay_when_writes_are_late() {
-    simulated(config(), |reactor, server, world| async move {
-        world.change_faults(|faults| {
-            faults.write_delay = Duration::ZERO..=Duration::from_millis(800);
-        });
-        registers(reactor, server, world, async |reactor, _, world| {
-            if let Some(connection) = some_connection(reactor, world, CLIENT) {
-                world.cut(&connection);
-            }
-        })
-        .await;
-    });
+    troubled(Duration::from_millis(800), cut);
 }
 
 #[test]
 fn acknowledged_writes_stay_when_connections_fall_silent() {
-    simulated(config(), |reactor, server, world| {
-        registers(reactor, server, world, async |reactor, _, world| {
+    troubled(
+        Duration::ZERO,
+        async |reactor: &Reactor, _: &Server, world: &World| {
             if let Some(connection) = some_connection(reactor, world, CLIENT) {
                 world.silence(&connection);
             }
-        })
-    });
+        },
+    );
 }
 
 #[test]
 fn acknowledged_writes_stay_when_the_network_is_parted() {
-    simulated(config(), |reactor, server, world| {
-        registers(reactor, server, world, async |reactor, _, world| {
-            match reactor.random() % 4 {
-                0 => world.partition(SERVER, CLIENT),
-                _ => world.heal_all(),
-            }
-        })
-    });
+    troubled(
+        Duration::ZERO,
+        async |reactor: &Reactor, _: &Server, world: &World| match reactor.random() % 4 {
+            0 => world.partition(SERVER, CLIENT),
+            _ => world.heal_all(),
+        },
+    );
 }
 
 #[test]
 fn acknowledged_writes_stay_when_the_server_is_killed() {
-    simulated(config(), |reactor, server, world| {
-        registers(reactor, server, world, async |reactor, server, _| {
+    troubled(
+        Duration::ZERO,
+        async |reactor: &Reactor, server: &Server, _: &World| {
             server.crash(reactor, Crash::Process).await;
-        })
-    });
+        },
+    );
 }
 
 /// Writes that the server had not committed are gone with its power, and written again.
 #[test]
 fn acknowledged_writes_stay_when_the_servers_power_fails() {
-    simulated(config(), |reactor, server, world| {
-        registers(reactor, server, world, async |reactor, server, _| {
+    troubled(
+        Duration::ZERO,
+        async |reactor: &Reactor, server: &Server, _: &World| {
             server.crash(reactor, Crash::Power).await;
-        })
-    });
+        },
+    );
 }
 
 /// A sync that failed once may have lost what no later one can bring back: no flush succeeds any more.

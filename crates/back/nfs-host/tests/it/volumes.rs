@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_block::{BlockSize, Operation, VolumeError};
-use weir_nfs_host::{ConnectError, MinorVersion, Options};
+use weir_nfs_host::{ConnectError, Options, Version};
 use weir_nfs_server::NfsConfig;
 use weir_testing::initiator::{Client, foreign_commands, foreign_random_requests, pattern, write};
 
@@ -12,12 +12,12 @@ use crate::scene::*;
 #[test]
 fn every_command_and_random_requests() {
     type Change = (fn(&mut NfsConfig), fn(&mut Options));
-    let ways: [Change; 4] = [
+    let ways: [Change; 6] = [
         (|_| {}, |_| {}),
         (
             |config| config.transfer_bytes_max = 16 << 10,
             |options| {
-                options.version = MinorVersion::One;
+                options.version = Version::V41;
                 options.block_size = Some(BlockSize::B512);
             },
         ),
@@ -30,6 +30,15 @@ fn every_command_and_random_requests() {
             |options| {
                 options.connections = Some(16);
                 options.common.depth = 2;
+            },
+        ),
+        (|_| {}, |options| options.version = Version::V3),
+        (
+            |config| config.transfer_bytes_max = 16 << 10,
+            |options| {
+                options.version = Version::V3;
+                options.connections = Some(16);
+                options.block_size = Some(BlockSize::B512);
             },
         ),
     ];
@@ -90,8 +99,17 @@ fn much_is_committed_though_nobody_flushes() {
 
 #[test]
 fn errors_say_what_to_do() {
-    simulated(config(), |reactor, server, _| async move {
-        let options = server.options();
+    for version in [Version::V42, Version::V3] {
+        errors_of(version);
+    }
+}
+
+fn errors_of(version: Version) {
+    simulated(config(), move |reactor, server, _| async move {
+        let options = Options {
+            version,
+            ..server.options()
+        };
         let refused = async |options: Options| {
             let error = try_open(&reactor, options).await.map(drop);
             error.expect_err("it does not open")
@@ -109,6 +127,15 @@ fn errors_say_what_to_do() {
         let error = refused(place(&["exports", "other", "a"])).await;
         let text = error.to_string();
         assert!(text.contains("no /exports/other"), "{text}");
+        if version == Version::V3 {
+            // At the port that is named nobody listens.
+            let error = refused(Options {
+                mount_port: Some(1),
+                ..options.clone()
+            });
+            let text = error.await.to_string();
+            assert!(text.contains(":1"), "{text}");
+        }
         drop(open(&reactor, options.clone()).await);
         let error = refused(Options {
             size: Some(BYTES / 2),
@@ -119,7 +146,10 @@ fn errors_say_what_to_do() {
         assert!(
             matches!(
                 error,
-                ConnectError::NotAFile { .. } | ConnectError::OtherSize { .. }
+                ConnectError::NotAFile { .. }
+                    | ConnectError::OtherSize { .. }
+                    // What leads to an export is not seen.
+                    | ConnectError::NoDirectory { .. }
             ),
             "{error}"
         );

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_memory::Segment;
+use weir_memory::{Segment, Segments};
 use weir_nfs::Status;
 use weir_nfs::types::{StateId, share};
 use weir_nfs::xdr::padded;
 use weir_reactor::LocalFile;
 
 use super::{Compound, Done};
-use crate::actions::status_of_io;
+use crate::actions::{can_have, filled, status_of_io};
 use crate::call::{Known, OPENS_KNOWN_MAX};
 use crate::handle::FileKey;
 
@@ -78,9 +78,17 @@ impl Compound<'_> {
         };
         let wanted = segment.len().min(room).min(count as usize);
         segment.set_len(wanted);
-        let segment = self.seen.read(&file, offset, segment).await?;
-        // It has an end where something was read.
-        let end = offset.saturating_add(wanted as u64);
+        if !can_have(offset, wanted) {
+            // There is nothing that far.
+            self.out.bool(true);
+            self.out.u32(0);
+            return Ok(());
+        }
+        let mut into = Segments::new();
+        into.push(segment);
+        let read = file.read(self.seen.reactor(), offset, into).await;
+        let segment = filled(read)?;
+        let end = offset + wanted as u64;
         let is_end = segment.len() < wanted || end >= file.length().map_err(status_of_io)?;
         self.answer_read(is_end, segment);
         Ok(())

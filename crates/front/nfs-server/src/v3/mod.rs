@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_files::{Attributes, Changes, FileError, Time};
-use weir_memory::{Segment, View};
+use weir_memory::{Segment, Segments, View};
 use weir_nfs::attribute::{self, AttributeChanges};
 use weir_nfs::rpc::{Call, Reply as Head};
 use weir_nfs::types::share;
@@ -20,7 +20,7 @@ use weir_nfs::xdr::padded;
 use weir_nfs::{FileHandle, Reader, Status, Writer};
 use weir_reactor::LocalFile;
 
-use crate::actions::{Changed, status_of_io};
+use crate::actions::{Changed, can_have, filled, status_of_io};
 use crate::call::{Context, Reply};
 use crate::compound::attributes::{FILE_BYTES_MAX, LINKS_MAX, changes_of, type_of};
 use crate::handle::{FileKey, Target};
@@ -405,9 +405,14 @@ impl<'a> Procedures<'a> {
         let state = &self.seen.shared().state;
         state.check_unowned(&key, share::READ, self.seen.now())?;
         let file = self.seen.opened(&key, false).await?;
+        let segment = self.segments.pop_front();
+        let segment = segment.filter(|segment| count > 0 && can_have(offset, segment.len()));
         let mut read = None;
-        if let Some(segment) = self.segments.pop_front().filter(|_| count > 0) {
-            read = Some(self.seen.read(&file, offset, segment).await?);
+        if let Some(segment) = segment {
+            let mut into = Segments::new();
+            into.push(segment);
+            let done = file.read(self.seen.reactor(), offset, into).await;
+            read = Some(filled(done)?);
         }
         let attributes = self.status(&key, &file)?;
         let length = match &attributes {

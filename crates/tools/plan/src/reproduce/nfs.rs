@@ -15,26 +15,31 @@ const MTUS: [f64; 2] = [1500.0, 9000.0];
 const LINK_SHARE: f64 = 0.9;
 /// A part of the time from which the client's thread is the limit.
 const BUSY_PERCENT: f64 = 90.0;
+/// The version that has no sessions.
+const WITHOUT_SESSIONS: &str = "3";
 /// A gain from which more connections are said to help.
 const GAIN: f64 = 1.1;
 
 /// One load that is run: so many connections, and so many reads in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
+    /// Version of NFS, as a URL has it.
+    pub version: &'static str,
     /// Connections.
     pub connections: u32,
     /// Reads in flight on all of them.
     pub in_flight: u32,
 }
 
-/// The loads that are run: both of the article's, and each with the other's reads in flight.
+/// The loads that are run of a version: both of the article's, and each with the other's reads in flight.
 #[must_use]
-pub fn cases() -> Vec<Case> {
+pub fn cases(version: &'static str) -> Vec<Case> {
     let article = connections();
     let mut cases = Vec::new();
     for depth in &article.runs {
         for run in &article.runs {
             cases.push(Case {
+                version,
                 connections: run.connections,
                 in_flight: article.in_flight(depth) as u32,
             });
@@ -85,16 +90,27 @@ pub fn nfs(runs: &[CaseRun], slots: Option<u32>) -> Sheet {
         "The article on NFS over one connection and over 16, beside its own figures",
     );
     sheet.sections.push(published_section(&article));
+    let versions = versions(runs);
     if !runs.is_empty() {
-        sheet.sections.push(measured_section(runs, slots));
-        sheet.sections.push(gains_section(&article, runs));
+        let measured = versions.iter();
+        let measured = measured.map(|version| measured_section(runs, version, slots));
+        sheet.sections.extend(measured);
+        let gains = gains_section(&article, runs, &versions);
+        sheet.sections.push(gains);
     }
     let (answer, checks) = own_section(checks(&article));
-    sheet.answer = match gain(runs, 0) {
-        None => answer,
-        Some(gain) => format!(
-            "With as many reads in flight, 16 connections do {}x of what one does here. {answer}",
-            number(gain.middle, 2)
+    let gains: Vec<String> = versions
+        .iter()
+        .filter_map(|version| {
+            let times = number(gain(runs, version, 0)?.middle, 2);
+            Some(format!("{times}x by version {version}"))
+        })
+        .collect();
+    sheet.answer = match gains.is_empty() {
+        true => answer,
+        false => format!(
+            "With as many reads in flight, 16 connections do of what one does here {}. {answer}",
+            gains.join(", and ")
         ),
     };
     sheet.sections.push(checks);
@@ -106,7 +122,7 @@ pub fn nfs(runs: &[CaseRun], slots: Option<u32>) -> Sheet {
         [
             "No sentence is quoted. The words of this report are Weir's.",
             "The second output of fio carries the first job's name, so that it is not certain which command line it is of.",
-            "Weir's client speaks versions 4.1 and 4.2, and not 3. The article does not name its version.",
+            "The article does not name its version.",
             "With version 4 all connections of a mount share the slots of one session. Linux's client asks for 64, and more than 64 requests are then never in flight, however many connections there are: 256 were there only if the version was 3, or if several sessions were.",
         ]
         .map(str::to_owned),
@@ -399,8 +415,16 @@ fn of_case(runs: &[CaseRun], case: Case) -> impl Iterator<Item = &CaseRun> {
     runs.iter().filter(move |run| run.case == case)
 }
 
-fn measured_section(runs: &[CaseRun], slots: Option<u32>) -> Section {
-    let cases: Vec<Case> = cases()
+/// The versions that were run, in order.
+fn versions(runs: &[CaseRun]) -> Vec<&'static str> {
+    let mut versions: Vec<&str> = runs.iter().map(|run| run.case.version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions
+}
+
+fn measured_section(runs: &[CaseRun], version: &'static str, slots: Option<u32>) -> Section {
+    let cases: Vec<Case> = cases(version)
         .into_iter()
         .filter(|case| of_case(runs, *case).next().is_some())
         .collect();
@@ -424,8 +448,8 @@ fn measured_section(runs: &[CaseRun], slots: Option<u32>) -> Section {
         .iter()
         .map(|&case| Cell::word(limit(runs, case, slots), Source::Derived));
     Section {
-        name: "measured".to_owned(),
-        title: "Measured here".to_owned(),
+        name: format!("measured-{version}"),
+        title: format!("Measured here, by version {version}"),
         words: "Each run is the middle of its rounds, and the least and the most of them in parentheses; the order within a round is drawn.".to_owned(),
         columns: cases
             .iter()
@@ -455,11 +479,13 @@ fn limit(runs: &[CaseRun], case: Case, slots: Option<u32>) -> String {
     if busy.is_some_and(|busy| busy.middle >= BUSY_PERCENT) {
         return "client".to_owned();
     }
-    if slots.is_some_and(|slots| slots < case.in_flight) {
+    let has_sessions = case.version != WITHOUT_SESSIONS;
+    if has_sessions && slots.is_some_and(|slots| slots < case.in_flight) {
         return "slots".to_owned();
     }
-    let depth = cases().iter().position(|of| of.in_flight == case.in_flight);
-    let gain = depth.and_then(|at| gain(runs, at / 2));
+    let all = cases(case.version);
+    let depth = all.iter().position(|of| of.in_flight == case.in_flight);
+    let gain = depth.and_then(|at| gain(runs, case.version, at / 2));
     match gain {
         Some(gain) if case.connections == 1 && gain.middle >= GAIN => "connection".to_owned(),
         _ => "server".to_owned(),
@@ -467,36 +493,40 @@ fn limit(runs: &[CaseRun], case: Case, slots: Option<u32>) -> String {
 }
 
 /// Throughput of the article's many connections as a multiple of one's, with the reads in flight of its run `index`, round by round.
-fn gain(runs: &[CaseRun], index: usize) -> Option<Spread> {
-    let cases = cases();
+fn gain(runs: &[CaseRun], version: &'static str, index: usize) -> Option<Spread> {
+    let cases = cases(version);
     let (one, many) = (cases.get(2 * index)?, cases.get(2 * index + 1)?);
     let rounds = of_case(runs, *one).zip(of_case(runs, *many));
     Spread::of(rounds.map(|(one, many)| many.bytes_per_second / one.bytes_per_second))
 }
 
-fn gains_section(article: &Connections, runs: &[CaseRun]) -> Section {
+/// The same as the article compares, which is with other reads in flight.
+fn unequal_gain(runs: &[CaseRun], version: &'static str) -> Option<Spread> {
+    let cases = cases(version);
+    let (one, many) = (cases.first()?, cases.last()?);
+    let rounds = of_case(runs, *one).zip(of_case(runs, *many));
+    Spread::of(rounds.map(|(one, many)| many.bytes_per_second / one.bytes_per_second))
+}
+
+fn gains_section(article: &Connections, runs: &[CaseRun], versions: &[&'static str]) -> Section {
     let ratio = |of: f64| format!("{}x", number(of, 2));
     let missing = || Cell::word("not run", Source::Measured);
+    let here = |published: Cell, gain: &dyn Fn(&'static str) -> Option<Spread>| {
+        let cell =
+            |version: &&'static str| gain(version).map_or_else(missing, |gain| gain.cell(ratio));
+        let measured = versions.iter().map(cell);
+        std::iter::once(published).chain(measured).collect()
+    };
     let equal = article.runs.iter().enumerate().map(|(index, run)| {
-        let cell = gain(runs, index).map_or_else(missing, |gain| gain.cell(ratio));
         let in_flight = number(article.in_flight(run), 0);
+        let published = Cell::word("not published", Source::Published);
         Row::new(
             format!("equal-{in_flight}"),
             format!("16 connections against one, both with {in_flight} reads in flight"),
             "ratio",
-            vec![Cell::word("not published", Source::Published), cell],
+            here(published, &|version| gain(runs, version, index)),
         )
     });
-    let cases = cases();
-    let rounds = match (cases.first(), cases.last()) {
-        (Some(&first), Some(&last)) => of_case(runs, first).zip(of_case(runs, last)).collect(),
-        _ => Vec::new(),
-    };
-    let both = Spread::of(
-        rounds
-            .iter()
-            .map(|(one, many)| many.bytes_per_second / one.bytes_per_second),
-    );
     let published =
         article
             .runs
@@ -510,16 +540,15 @@ fn gains_section(article: &Connections, runs: &[CaseRun]) -> Section {
         "unequal",
         "As the article compares: 16 connections and 256 reads against one and 128",
         "ratio",
-        vec![
-            published,
-            both.map_or_else(missing, |gain| gain.cell(ratio)),
-        ],
+        here(published, &|version| unequal_gain(runs, version)),
     );
     Section {
         name: "gains".to_owned(),
         title: "What 16 connections gain".to_owned(),
         words: "Of runs of one round each, and the middle of these.".to_owned(),
-        columns: ["article", "here"].map(str::to_owned).to_vec(),
+        columns: std::iter::once("article".to_owned())
+            .chain(versions.iter().map(|version| format!("version {version}")))
+            .collect(),
         rows: equal.chain([unequal]).collect(),
     }
 }
@@ -575,7 +604,7 @@ mod tests {
 
     #[test]
     fn each_load_is_run_over_one_connection_and_over_many() {
-        let all: Vec<(u32, u32)> = cases()
+        let all: Vec<(u32, u32)> = cases("4.1")
             .iter()
             .map(|of| (of.connections, of.in_flight))
             .collect();
@@ -584,34 +613,40 @@ mod tests {
 
     #[test]
     fn gains_are_those_of_equal_loads_and_the_limit_has_a_name() {
-        let all = cases();
         let mut runs = Vec::new();
-        for round in 0..3 {
-            for (case, rate) in all.iter().zip([1000.0, 3000.0, 1100.0, 4400.0]) {
-                runs.push(run(*case, rate * (1.0 + f64::from(round) / 100.0)));
+        for (version, times) in [("4.1", 1.0), ("3", 2.0)] {
+            for round in 0..3 {
+                for (case, rate) in cases(version).iter().zip([1000.0, 3000.0, 1100.0, 4400.0]) {
+                    let times = if case.connections == 1 { 1.0 } else { times };
+                    runs.push(run(*case, times * rate * (1.0 + f64::from(round) / 100.0)));
+                }
             }
         }
         let sheet = nfs(&runs, Some(1024));
-        let value = |row| sheet.cell("gains", row, 1).unwrap().value.unwrap();
-        assert!((value("equal-128") - 3.0).abs() < 1e-9);
-        assert!((value("equal-256") - 4.0).abs() < 1e-9);
-        assert!((value("unequal") - 4.4).abs() < 1e-9);
-        let limits = |runs: &[CaseRun], slots| {
+        let value = |row, at| sheet.cell("gains", row, at).unwrap().value.unwrap();
+        assert!((value("equal-128", 2) - 3.0).abs() < 1e-9);
+        assert!((value("equal-256", 2) - 4.0).abs() < 1e-9);
+        assert!((value("unequal", 2) - 4.4).abs() < 1e-9);
+        assert!(
+            (value("equal-128", 1) - 6.0).abs() < 1e-9,
+            "version 3 is first"
+        );
+        let limits = |runs: &[CaseRun], version: &str, slots| {
             let sheet = nfs(runs, slots);
-            let row = (0..4).map(|at| sheet.cell("measured", "limit", at).unwrap().text.clone());
+            let section = format!("measured-{version}");
+            let row = (0..4).map(|at| sheet.cell(&section, "limit", at).unwrap().text.clone());
             row.collect::<Vec<_>>()
         };
+        let by_connections = ["connection", "server", "connection", "server"];
+        assert_eq!(limits(&runs, "4.1", Some(1024)), by_connections);
         assert_eq!(
-            limits(&runs, Some(1024)),
-            ["connection", "server", "connection", "server"]
-        );
-        assert_eq!(
-            limits(&runs, Some(128)),
+            limits(&runs, "4.1", Some(128)),
             ["connection", "server", "slots", "slots"]
         );
+        assert_eq!(limits(&runs, "3", Some(128)), by_connections);
         runs.iter_mut().for_each(|run| run.link_bits = Some(40e9));
-        assert_eq!(limits(&runs, None)[3], "link");
+        assert_eq!(limits(&runs, "4.1", None)[3], "link");
         runs.iter_mut().for_each(|run| run.busy_percent = 97.0);
-        assert_eq!(limits(&runs, None)[0], "client");
+        assert_eq!(limits(&runs, "4.1", None)[0], "client");
     }
 }

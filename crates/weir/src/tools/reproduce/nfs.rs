@@ -1,4 +1,4 @@
-//! `weir reproduce nfs`: reads over one connection and over several, with as many in flight and with the article's.
+//! `weir reproduce nfs`: reads over one connection and over several, with as many in flight and with the article's, by two versions.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use weir_lab::document::{Body, Document, Run};
 use weir_lab::statistics::orders;
 use weir_load::workload::{Access, Workload};
-use weir_nfs_host::{Options, SCHEME};
+use weir_nfs_host::{Options, SCHEME, Version};
 use weir_plan::published;
 use weir_plan::reproduce::{self, Case, CaseRun};
 use weir_reactor::random::Random;
@@ -64,11 +64,14 @@ pub(super) fn run(arguments: &NfsArguments, json: bool) -> anyhow::Result<ExitCo
     let Some(target) = &arguments.target else {
         return arguments.sheet.finish(reproduce::nfs(&[], None), json);
     };
-    let options = options(target)?;
+    let versions = versions(target)?;
     arguments.watch.watched()?;
-    let slots = slots(options)?;
+    let slots = slots(target, &versions)?;
     let own = Own::start()?;
-    let cases = reproduce::cases();
+    let cases: Vec<Case> = versions
+        .iter()
+        .flat_map(|version| reproduce::cases(version.name()))
+        .collect();
     let mut random = Random::new(arguments.seed);
     let orders = orders(cases.len() as u32, arguments.rounds as usize, &mut random);
     let (mut runs, mut commands) = (Vec::new(), Vec::new());
@@ -84,7 +87,7 @@ pub(super) fn run(arguments: &NfsArguments, json: bool) -> anyhow::Result<ExitCo
             }
         }
     }
-    let mut sheet = reproduce::nfs(&runs, Some(slots));
+    let mut sheet = reproduce::nfs(&runs, slots);
     commands.sort();
     let commands = commands
         .iter()
@@ -98,8 +101,8 @@ pub(super) fn run(arguments: &NfsArguments, json: bool) -> anyhow::Result<ExitCo
     arguments.sheet.finish(sheet, json)
 }
 
-/// The options of a target, which must leave to this what it varies.
-fn options(target: &VolumeUrl) -> anyhow::Result<Options> {
+/// The versions that a target, which must leave to this what it varies, is read by.
+fn versions(target: &VolumeUrl) -> anyhow::Result<Vec<Version>> {
     if target.scheme() != SCHEME {
         bail!("{target} is no file on an NFS server; name one as {SCHEME}://HOST/EXPORT/FILE");
     }
@@ -108,21 +111,39 @@ fn options(target: &VolumeUrl) -> anyhow::Result<Options> {
             bail!("{target} says {name}=, which is what the runs differ in; leave it out");
         }
     }
-    Ok(Options::from_url(target)?)
+    match target.parameters().text("version")? {
+        None => Ok(vec![Version::V3, Version::V41]),
+        Some(_) => Ok(vec![Options::from_url(target)?.version]),
+    }
 }
 
-/// Slots that the server grants a session.
-fn slots(options: Options) -> anyhow::Result<u32> {
-    let session = Session::start(&ReactorArguments::default(), 1)?;
-    let host = session.nfs();
-    let asked = session.run(async move |reactor| host.slots(&reactor, options).await)?;
-    Ok(asked?)
+/// The target by one version.
+fn by_version(target: &VolumeUrl, version: Version) -> VolumeUrl {
+    target.clone().without("version").with("version", version)
+}
+
+/// Slots that the server grants a session, where one of the versions has sessions. The server must speak all of them.
+fn slots(target: &VolumeUrl, versions: &[Version]) -> anyhow::Result<Option<u32>> {
+    let mut granted = None;
+    for &version in versions {
+        let options = Options::from_url(&by_version(target, version))?;
+        let session = Session::start(&ReactorArguments::default(), 1)?;
+        let host = session.nfs();
+        let asked = session.run(async move |reactor| host.slots(&reactor, options).await)?;
+        let asked = asked.with_context(|| {
+            format!("version {version}; with version= in the URL only that one is run")
+        })?;
+        granted = granted.or(asked);
+    }
+    Ok(granted)
 }
 
 impl NfsArguments {
     fn command(&self, target: &VolumeUrl, case: Case) -> Vec<String> {
         let article = published::connections();
-        let url = target.clone().with("connections", case.connections);
+        let url = target.clone().without("version");
+        let url = url.with("version", case.version);
+        let url = url.with("connections", case.connections);
         let url = url.with("depth", case.in_flight);
         let milliseconds = self.duration.as_millis();
         let mut command = vec![
