@@ -50,6 +50,14 @@ fn channel(table: &Arc<Table>, slots: Range<u32>) -> Channel {
     channel
 }
 
+fn channel_of_3(requests: u16) -> Channel {
+    let mut channel = Channel::new(&Credential::None, None);
+    channel.make_room(requests);
+    let handle = FileHandle::new(b"a handle").expect("it has bytes");
+    channel.set_file((handle, StateId::ANONYMOUS));
+    channel
+}
+
 /// Sends all there is: the calls' numbers.
 fn sent(channel: &mut Channel) -> Vec<u32> {
     let mut gather = Gather::new();
@@ -63,10 +71,18 @@ fn sent(channel: &mut Channel) -> Vec<u32> {
         let (call, after) = record.split_at(fragment.length as usize);
         let mut reader = Reader::new(call);
         let parsed = Call::parse(&mut reader).expect("a call");
-        assert_eq!(
-            (parsed.program, parsed.version, parsed.procedure),
-            (NFS_PROGRAM, 4, 1)
-        );
+        let version = match channel.minor_version {
+            Some(_) => (4, 1),
+            None => (3, parsed.procedure),
+        };
+        assert_eq!(parsed.program, NFS_PROGRAM);
+        assert_eq!((parsed.version, parsed.procedure), version);
+        if channel.minor_version.is_none() {
+            let procedure = Procedure::from_value(parsed.procedure);
+            let arguments = v3::Arguments::parse(procedure, &mut reader);
+            assert!(arguments.is_ok_and(|arguments| arguments.is_some()));
+            assert_eq!(reader.remaining(), 0);
+        }
         numbers.push(parsed.xid);
         rest = after;
     }
@@ -97,6 +113,30 @@ fn reply(
     writer.u32(status.value());
     write(&mut writer);
     writer.into_bytes()
+}
+
+/// The same in version 3, with the file's attributes where they are told.
+fn reply_of_3(
+    xid: u32,
+    (status, is_told, is_change): (Status, bool, bool),
+    write: impl FnOnce(&mut Writer),
+) -> Vec<u8> {
+    let mut writer = Writer::new();
+    Reply::Success.write(xid, &mut writer);
+    writer.u32(status.value());
+    if is_change {
+        writer.bool(is_told);
+        writer.raw(&[0; 24][..if is_told { 24 } else { 0 }]);
+    }
+    writer.bool(is_told);
+    writer.raw(&[0; v3::ATTRIBUTES_BYTES][..if is_told { v3::ATTRIBUTES_BYTES } else { 0 }]);
+    write(&mut writer);
+    writer.into_bytes()
+}
+
+fn write_read_of_3(writer: &mut Writer, data: &[u8]) {
+    writer.u32(data.len() as u32);
+    write_read(writer, data);
 }
 
 /// A record in fragments of so many bytes.
@@ -197,6 +237,57 @@ fn answers_come_in_whatever_pieces() {
             assert_eq!(*seen.answers.borrow(), expected);
             assert_eq!(seen.data.borrow().get(&1), Some(&data));
             assert_eq!((channel.room(), seen.data.borrow().len()), (7, 1));
+        }
+    }
+}
+
+#[test]
+fn answers_of_version_3_come_in_whatever_pieces() {
+    let data: Vec<u8> = (0..9001u32).map(|byte| byte as u8).collect();
+    for is_told in [false, true] {
+        for (fragment, piece) in [(1, 1), (7, 5000), (44, 3), (4096, 128), (1 << 20, 1 << 20)] {
+            let mut channel = channel_of_3(6);
+            channel.submit(read(0, 9001), 1);
+            channel.submit(write(true), 2);
+            channel.submit(Request::Commit, 3);
+            channel.submit(read(1, 1), 4);
+            channel.submit(read(1 << 40, 4096), 5);
+            channel.submit(read(2, 4096), 6);
+            assert_eq!(channel.room(), 0);
+            let xids = sent(&mut channel);
+            let (read, change) = ((Status::Ok, is_told, false), (Status::Ok, is_told, true));
+            let replies = [
+                reply_of_3(xids[1], change, |out| write_written(out, 512, 2)),
+                reply_of_3(xids[0], read, |out| write_read_of_3(out, &data)),
+                reply_of_3(xids[3], (Status::Io, is_told, false), |_| {}),
+                reply_of_3(xids[2], change, |out| out.fixed(&VERIFIER)),
+                reply_of_3(xids[4], read, |out| write_read_of_3(out, &[])),
+                // Less than there is room for a head of version 4.
+                reply_of_3(xids[5], read, |out| write_read_of_3(out, &[7])),
+            ];
+            let records = replies.iter().flat_map(|reply| record(reply, fragment));
+            let stream: Vec<u8> = records.collect();
+            let seen = Seen::default();
+            let pieces = stream.chunks(piece);
+            pieces.for_each(|piece| channel.receive(piece, &seen));
+            assert_eq!(channel.fault(), None, "{fragment}, {piece}");
+            let written = Answer::Written {
+                bytes: 512,
+                is_unstable: false,
+                verifier: VERIFIER,
+            };
+            let expected = [
+                (2, written),
+                (1, Answer::Read(9001)),
+                (4, Answer::Failed(Status::Io)),
+                (3, Answer::Committed(VERIFIER)),
+                (5, Answer::Read(0)),
+                (6, Answer::Read(1)),
+            ];
+            assert_eq!(*seen.answers.borrow(), expected);
+            assert_eq!(seen.data.borrow().get(&1), Some(&data));
+            assert_eq!(seen.data.borrow().get(&6), Some(&vec![7]));
+            assert_eq!(channel.room(), 6);
         }
     }
 }
@@ -327,18 +418,33 @@ proptest! {
         junk in proptest::collection::vec(any::<u8>(), 0..64),
         piece in 1usize..600,
         cut in 0usize..800,
+        is_of_3 in any::<bool>(),
+        is_told in any::<bool>(),
     ) {
         use OperationNumber as Number;
-        let mut channel = channel(&table(8), 0..3);
+        let mut channel = match is_of_3 {
+            false => channel(&table(8), 0..3),
+            true => channel_of_3(3),
+        };
         channel.submit(read(0, 256), 1);
         channel.submit(write(false), 2);
         channel.submit(Request::Commit, 3);
         let xids = sent(&mut channel);
-        let replies = [
-            reply(xids[0], Number::Read, Status::Ok, |out| write_read(out, &[9; 256])),
-            reply(xids[1], Number::Write, Status::Ok, |out| write_written(out, 512, 0)),
-            reply(xids[2], Number::Commit, Status::Ok, |out| out.fixed(&VERIFIER)),
-        ];
+        let replies = match is_of_3 {
+            false => [
+                reply(xids[0], Number::Read, Status::Ok, |out| write_read(out, &[9; 256])),
+                reply(xids[1], Number::Write, Status::Ok, |out| write_written(out, 512, 0)),
+                reply(xids[2], Number::Commit, Status::Ok, |out| out.fixed(&VERIFIER)),
+            ],
+            true => {
+                let (read, change) = ((Status::Ok, is_told, false), (Status::Ok, is_told, true));
+                [
+                    reply_of_3(xids[0], read, |out| write_read_of_3(out, &[9; 256])),
+                    reply_of_3(xids[1], change, |out| write_written(out, 512, 0)),
+                    reply_of_3(xids[2], change, |out| out.fixed(&VERIFIER)),
+                ]
+            }
+        };
         let mut stream: Vec<u8> = replies.iter().flat_map(|reply| record(reply, 200)).collect();
         for (at, byte) in change {
             stream[at] = byte;
