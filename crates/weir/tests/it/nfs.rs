@@ -127,7 +127,14 @@ fn a_file_is_a_volume_for_every_tool() {
         &format!("bench {place}/folder/disk.img -t 100ms"),
         &["/exports/share/folder", "NFS4ERR_NOENT"],
     );
-    gateway.fails(&format!("bench {file}?version=3 -t 100ms"), &["4.1 or 4.2"]);
+    gateway.fails(
+        &format!("bench {file}?version=2 -t 100ms"),
+        &["3, 4.1 or 4.2"],
+    );
+    gateway.fails(
+        &format!("bench {place}/folder/disk.img?version=3 -t 100ms"),
+        &["/exports/share/folder", "NFS4ERR_NOENT"],
+    );
     gateway.ok(&format!("verify {file}?size=8M&connections=4 --seed 3"));
     let kept = std::fs::metadata(gateway.path("share/disk.img")).expect("it is made");
     assert_eq!(
@@ -135,6 +142,7 @@ fn a_file_is_a_volume_for_every_tool() {
         (8 << 20, 0o600)
     );
     gateway.ok(&format!("verify {file}?version=4.1 --seed 3 --check"));
+    gateway.ok(&format!("verify {file}?version=3 --seed 3 --check"));
     gateway.fails(
         &format!("verify {file}?size=16M"),
         &["has 8388608 bytes", "leave size= out"],
@@ -178,18 +186,23 @@ fn the_article_on_connections_is_run() {
         let found = sections.iter().find(|section| section["name"] == name);
         found.expect("it is there").clone()
     };
-    let measured = section("measured");
-    assert_eq!(measured["columns"].as_array().map(Vec::len), Some(4));
-    let rows = measured["rows"].as_array().expect("rows");
-    for row in rows.iter().filter(|row| row["name"] != "limit") {
-        let cells = row["cells"].as_array().expect("cells");
-        let are_there = cells.iter().all(|cell| cell["value"].as_f64().is_some());
-        assert!(cells.len() == 4 && are_there, "{row}");
+    for measured in ["measured-3", "measured-4.1"].map(section) {
+        assert_eq!(measured["columns"].as_array().map(Vec::len), Some(4));
+        let rows = measured["rows"].as_array().expect("rows");
+        for row in rows.iter().filter(|row| row["name"] != "limit") {
+            let cells = row["cells"].as_array().expect("cells");
+            let are_there = cells.iter().all(|cell| cell["value"].as_f64().is_some());
+            assert!(cells.len() == 4 && are_there, "{row}");
+        }
     }
     let gains = section("gains");
     assert_eq!(gains["rows"].as_array().map(Vec::len), Some(3));
     let told = sheet["caveats"].to_string();
-    for part in ["grants a session 1024 slots", "connections=16&depth=256"] {
+    for part in [
+        "grants a session 1024 slots",
+        "version=3&connections=16&depth=256",
+        "version=4.1&connections=1&depth=128",
+    ] {
         assert!(told.contains(part), "no {part} in {told}");
     }
 }
