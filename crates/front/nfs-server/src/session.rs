@@ -16,6 +16,9 @@ use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
 /// Calls of one connection under way at most: what comes after them waits.
 const CALLS_MAX: u32 = 1024;
 
+/// Bytes of a call's task at most: longer ones do not come from the allocator's fastest lists, which showed in reads of 4 KiB.
+const CALL_TASK_BYTES_MAX: usize = 1000;
+
 /// Time after which a connection looks again whether opens that it knows have ended.
 const LOOK_AT_OPENS: Duration = Duration::from_secs(5);
 
@@ -99,6 +102,7 @@ impl NfsSession {
         self.calls += 1;
         let context = Rc::clone(&self.context);
         let serving = call::serve(context, waiting.record, segments, waiting.taken + bytes);
+        debug_assert!(size_of_val(&serving) <= CALL_TASK_BYTES_MAX);
         self.line.shard.hub.reactor.spawn_isolated(serving).detach();
         Ok(())
     }

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::OFlags;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use weir_memory::Pool;
 
@@ -270,6 +271,12 @@ impl System for LinuxSystem {
     }
 
     fn adopt_file(self: Arc<Self>, descriptor: OwnedFd) -> io::Result<Arc<File>> {
+        // With it the ring answers EAGAIN in place of waiting, where the device below cannot say at once that it would (dm-crypt): the
+        // operation would be asked again and again.
+        let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+        if flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&descriptor, flags.difference(OFlags::NONBLOCK))?;
+        }
         Ok(File::new(Handle(descriptor.into_raw_fd() as u32), self))
     }
 

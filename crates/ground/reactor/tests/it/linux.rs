@@ -518,6 +518,20 @@ fn v6_wildcard_serves_both_or_one() {
     });
 }
 
+/// Whoever opened it did not want to wait for the opening; who reads and writes waits.
+#[test]
+fn an_adopted_file_waits_for_its_device() {
+    use rustix::fs::{Mode, OFlags, fcntl_getfl, open};
+    let folder = tempfile::tempdir().unwrap();
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK;
+    let descriptor = open(folder.path().join("file"), flags, Mode::RUSR | Mode::WUSR).unwrap();
+    let same = descriptor.try_clone().unwrap();
+    let system: Arc<dyn System> = LinuxSystem::new(LinuxConfig::default()).unwrap();
+    let _file = system.adopt_file(descriptor).unwrap();
+    let flags = fcntl_getfl(same).unwrap();
+    assert!(!flags.contains(OFlags::NONBLOCK) && flags.contains(OFlags::RDWR));
+}
+
 #[test]
 fn an_inherited_listener_is_adopted() {
     let system = system();
