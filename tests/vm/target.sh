@@ -25,7 +25,8 @@ SERVE_SECONDS_MAX=120
 
 store_create() {
     modprobe brd rd_nr=4 rd_size=$((640 * 1024))
-    mkfs.ext4 -q -E nodiscard /dev/ram0
+    # shellcheck disable=SC2086
+    mkfs.ext4 -q -E nodiscard ${STORE_INODES:+-N $STORE_INODES} /dev/ram0
     mkdir -p "$STORE" $RUN
     mount "${1:-/dev/ram0}" "$STORE"
 }
