@@ -5,7 +5,9 @@
 //! * `arguments` writes operations, `results` reads what comes of them;
 //! * `channel` is the protocol of one connection: a state machine without I/O;
 //! * `slots` is what connections know of their session's slots, from one connection to the next;
-//! * `session` connects, makes or takes up a session, and opens the file; `version3` finds it without a session, by MOUNT;
+//! * `asking` asks a server one thing at a time, and has what this host remembers of it;
+//! * `session` makes or takes up a session, and opens the file; `version3` finds it without a session, by MOUNT; `keeper` connects, and
+//!   has either done;
 //! * `outcome` turns statuses into errors;
 //! * `protocol` is all of that as [`weir_initiator::Protocol`], which moves bytes, spreads requests over connections, retries, and takes the
 //!   session up again when a connection is lost;
@@ -20,7 +22,9 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod asking;
 mod channel;
+mod keeper;
 pub mod options;
 mod outcome;
 mod protocol;
@@ -30,7 +34,7 @@ mod slots;
 mod version3;
 mod volume;
 
+pub use asking::ConnectError;
 pub use options::{Options, PORT, SCHEME, Version};
 pub use protocol::Nfs;
-pub use session::ConnectError;
 pub use volume::{NfsHost, NfsVolume, User};

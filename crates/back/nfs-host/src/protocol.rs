@@ -26,13 +26,12 @@ use weir_nfs::{FileHandle, OperationNumber as Number, StateId};
 use weir_reactor::Reactor;
 
 use crate::arguments::Arguments;
+use crate::asking::{Asking, ConnectError, File, FileIdentity, Identity, Session, Way};
 use crate::channel::{Answer, Channel, Request};
+use crate::keeper::{Keeper, keep, look};
 use crate::options::{Options, SCHEME, Version};
 use crate::outcome;
-use crate::session::{
-    Asking, ConnectError, File, FileIdentity, Identity, Keeper, Session, Way, bind, end_client,
-    keep, look, share,
-};
+use crate::session::{bind, end_client, share};
 use crate::slots::{Division, SPARE_CONNECTIONS};
 
 /// For how long a server is waited for that is told to end something.

@@ -12,13 +12,13 @@ use weir_nfs::v3::{self, Attributes, Procedure};
 use weir_nfs::{FileHandle, Reader, StateId, Status, Writer, XdrError, mount};
 use weir_reactor::Reactor;
 
-use crate::channel::{Called, Channel};
-use crate::options::{Options, Version};
-use crate::results::{Asked, Failure};
-use crate::session::{
+use crate::asking::{
     Asking, Begun, ConnectError, DELAY, DELAY_MAX, File, Identity, MODE, NOT_SERVED, TIMEOUT, Way,
     explain, is_delay,
 };
+use crate::channel::{Called, Channel};
+use crate::options::{Options, Version};
+use crate::results::{Asked, Failure};
 
 /// Requests at once of the connection that keeps watch.
 const KEEPER_ROOM: u16 = 2;

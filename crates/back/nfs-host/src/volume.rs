@@ -7,9 +7,9 @@ use weir_initiator::{Opening, RemoteVolume, Volumes};
 use weir_reactor::Reactor;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
+use crate::asking::{ConnectError, Identity, Lasting};
 use crate::options::Options;
 use crate::protocol::Nfs;
-use crate::session::{ConnectError, Identity, Lasting};
 
 /// A file on a server.
 pub type NfsVolume = RemoteVolume<Nfs>;

@@ -3,181 +3,21 @@
 //! A call is a task of its own on its connection's reactor: data goes by the ring, what blocks goes to other threads. It goes on when its
 //! connection is lost, so that what is kept of it is there when its client asks again.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use weir_front::{Handle, Shard};
 use weir_memory::{Segment, View};
 use weir_nfs::rpc::{Call, CallError, Credential, NFS_PROGRAM, RPC_VERSION, Reply as Head};
-use weir_nfs::{Reader, SessionId, Status, Writer, mount, v3};
-use weir_reactor::{LocalFile, Reactor};
+use weir_nfs::{Reader, Writer, mount, v3};
 
 use crate::compound::{self, Compound};
-use crate::protocol::{NfsProtocol, NfsShared, Replied};
-use crate::seen::Files;
-use crate::served::Snapshot;
-use crate::state::{Open, Principal, Session};
+use crate::context::{Context, Reply};
+use crate::state::Principal;
 use crate::v3::{Mount, Procedures};
 
 /// Bytes of a call's header before its credential.
 const CALL_BYTES_MIN: usize = 24;
 /// The procedure of each program that does nothing.
 const NULL: u32 = 0;
-/// Opens that a connection remembers at most.
-pub(crate) const OPENS_KNOWN_MAX: usize = 1024;
-/// Sessions that a connection remembers at most.
-const SESSIONS_KNOWN_MAX: usize = 16;
-
-/// A reply: its bytes, and data in between.
-#[derive(Default)]
-pub(crate) struct Reply {
-    pub(crate) bytes: Vec<u8>,
-    /// Data, each before the byte of this number.
-    pub(crate) data: Vec<(usize, View)>,
-    /// Bytes that were taken for the call.
-    pub(crate) taken: u64,
-}
-
-impl Reply {
-    /// Bytes on the wire, without the record's header.
-    pub(crate) fn len(&self) -> usize {
-        let data = self.data.iter().map(|(_, view)| view.len());
-        self.bytes.len() + data.sum::<usize>()
-    }
-}
-
-/// Replies of a connection's calls.
-pub(crate) struct Outbox {
-    replies: RefCell<VecDeque<Reply>>,
-    handle: Handle<Replied>,
-    /// A call ended without a reply: it broke an invariant.
-    is_broken: Cell<bool>,
-}
-
-impl Outbox {
-    pub(crate) fn new(handle: Handle<Replied>) -> Self {
-        Outbox {
-            replies: RefCell::default(),
-            handle,
-            is_broken: Cell::new(false),
-        }
-    }
-
-    /// Tells whether a call ended without a reply.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken.get()
-    }
-
-    fn push(&self, reply: Reply) {
-        let is_first = self.replies.borrow().is_empty();
-        self.replies.borrow_mut().push_back(reply);
-        if is_first {
-            // It may have ended meanwhile: nobody reads the reply then.
-            let _ = self.handle.tell(Replied);
-        }
-    }
-
-    pub(crate) fn take(&self) -> Option<Reply> {
-        self.replies.borrow_mut().pop_front()
-    }
-}
-
-/// A thing that reactors share, as the calls of one reactor hold it: they count references to it without touching what is shared.
-pub(crate) struct Here<T>(Arc<T>);
-
-impl<T> Here<T> {
-    pub(crate) fn new(shared: Arc<T>) -> Rc<Self> {
-        Rc::new(Here(shared))
-    }
-}
-
-impl<T> std::ops::Deref for Here<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-/// Properties that the calls of a connection have in common.
-pub(crate) struct Context {
-    pub(crate) shard: Rc<Shard<NfsProtocol>>,
-    pub(crate) peer: SocketAddr,
-    pub(crate) snapshot: RefCell<Rc<Here<Snapshot>>>,
-    pub(crate) outbox: Outbox,
-    /// The client whose session was used last.
-    pub(crate) client: Cell<Option<u64>>,
-    sessions: RefCell<HashMap<SessionId, Rc<Here<Session>>>>,
-    pub(crate) opens: RefCell<HashMap<[u8; 12], Known>>,
-    pub(crate) files: RefCell<Files>,
-}
-
-/// An open that the connection has used.
-pub(crate) struct Known {
-    pub(crate) open: Arc<Open>,
-    pub(crate) seqid: u32,
-    pub(crate) file: Rc<LocalFile>,
-}
-
-impl Context {
-    pub(crate) fn new(
-        shard: Rc<Shard<NfsProtocol>>,
-        peer: SocketAddr,
-        handle: Handle<Replied>,
-    ) -> Rc<Self> {
-        let snapshot = RefCell::new(Here::new(shard.snapshot()));
-        Rc::new(Context {
-            shard,
-            peer,
-            snapshot,
-            outbox: Outbox::new(handle),
-            client: Cell::new(None),
-            sessions: RefCell::default(),
-            opens: RefCell::default(),
-            files: RefCell::default(),
-        })
-    }
-
-    /// Tells whether it has files open.
-    pub(crate) fn knows_opens(&self) -> bool {
-        !self.opens.borrow().is_empty() || !self.files.borrow().is_empty()
-    }
-
-    /// Forgets opens that have ended, and files that are not used: what was removed meanwhile is gone for good then.
-    pub(crate) fn forget_ended(&self) {
-        self.files.borrow_mut().forget_idle(self.reactor().now());
-        let mut opens = self.opens.borrow_mut();
-        opens.retain(|_, known| !known.open.is_ended());
-    }
-
-    pub(crate) fn shared(&self) -> &NfsShared {
-        &self.shard.shared.own
-    }
-
-    pub(crate) fn reactor(&self) -> &Reactor {
-        &self.shard.hub.reactor
-    }
-
-    /// The session of an identifier. Those that the connection has used it knows without asking.
-    pub(crate) fn session(&self, id: &SessionId) -> Result<Rc<Here<Session>>, Status> {
-        if let Some(session) = self.sessions.borrow().get(id)
-            && !session.is_ended()
-        {
-            return Ok(Rc::clone(session));
-        }
-        let mut known = self.sessions.borrow_mut();
-        known.retain(|_, session| !session.is_ended());
-        let session = self.shared().state.session(id).ok_or(Status::Badsession)?;
-        let session = Here::new(session);
-        if known.len() < SESSIONS_KNOWN_MAX {
-            known.insert(*id, Rc::clone(&session));
-        }
-        Ok(session)
-    }
-}
 
 /// The lengths of the buffers that a record's calls to READ need, at most `max` each.
 ///
@@ -227,10 +67,7 @@ struct Awaited {
 impl Drop for Awaited {
     fn drop(&mut self) {
         if !self.is_answered {
-            let outbox = &self.context.outbox;
-            outbox.is_broken.set(true);
-            // It may have ended meanwhile.
-            let _ = outbox.handle.tell(Replied);
+            self.context.outbox.break_off();
         }
     }
 }

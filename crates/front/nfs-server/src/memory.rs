@@ -4,9 +4,9 @@ use weir_front::{MemoryNeeds, REACTOR_BYTES_MAX, connection_bytes_max};
 use weir_memory::View;
 
 use crate::config::NfsConfig;
+use crate::replies::REPLY_BYTES_MAX;
 use crate::session::{NfsSession, READING_CALL_BYTES_MAX};
 use crate::state::{SLOT_BYTES, STATE_BYTES};
-use crate::v3::REPLY_BYTES_MAX;
 
 /// Bytes of a call that is under way, beside its record and its data, about.
 const CALL_BYTES: usize = 3072;

@@ -12,10 +12,10 @@ use weir_reactor::SocketOptions;
 use crate::config::NfsConfig;
 use crate::handle::HandleKey;
 use crate::protocol::{About, ClientInfo, NfsShared};
+use crate::replies::Replies;
 use crate::served::{Export, Snapshot};
 use crate::session::NfsSession;
 use crate::state::{Keeper, State};
-use crate::v3::Replies;
 
 /// Properties of a server that outlive it.
 pub struct Persistent {

@@ -9,9 +9,9 @@ use weir_front::{AtVolume, Protocol, Slot};
 
 use crate::config::NfsConfig;
 use crate::handle::HandleKey;
+use crate::replies::Replies;
 use crate::served::Snapshot;
 use crate::state::State;
-use crate::v3::Replies;
 
 /// NFS.
 pub(crate) struct NfsProtocol;

@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// What is registered: addresses by network and program.
+    /// Registered addresses, by network and program.
     type Known = BTreeMap<(String, u32), String>;
 
     /// An rpcbind of one connection.

@@ -1,6 +1,5 @@
 //! Exports as one call sees them: as they were when it came, from where its client is.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use weir_nfs::types::access;
 use weir_nfs::{FileHandle, Status};
 use weir_reactor::{Instant, LocalFile, Reactor};
 
-use crate::call::{Context, Here};
+use crate::context::{Context, Here};
 use crate::handle::{FileKey, Target};
 use crate::protocol::NfsShared;
 use crate::served::{Export, Leads, Snapshot};
@@ -206,63 +205,6 @@ impl Seen {
         let mut files = self.context.files.borrow_mut();
         files.keep(*key, known, writes, now);
         Ok(file)
-    }
-}
-
-/// Files that a connection has open for those who have no open of their own.
-#[derive(Default)]
-pub(crate) struct Files(HashMap<FileKey, Unowned>);
-
-struct Unowned {
-    file: Rc<LocalFile>,
-    is_writable: bool,
-    used: Instant,
-}
-
-impl Files {
-    /// Files at most.
-    const MAX: usize = 256;
-    /// A file that was not used for so long is closed.
-    const IDLE: std::time::Duration = std::time::Duration::from_secs(5);
-
-    fn get(&mut self, key: &FileKey, writes: bool, now: Instant) -> Option<Rc<LocalFile>> {
-        let known = self.0.get_mut(key);
-        let known = known.filter(|known| known.is_writable || !writes)?;
-        known.used = now;
-        Some(Rc::clone(&known.file))
-    }
-
-    /// Keeps a file, where there is room for it.
-    pub(crate) fn keep(
-        &mut self,
-        key: FileKey,
-        file: Rc<LocalFile>,
-        is_writable: bool,
-        now: Instant,
-    ) {
-        if self.0.len() >= Self::MAX {
-            self.forget_idle(now);
-        }
-        if self.0.len() < Self::MAX || self.0.contains_key(&key) {
-            let unowned = Unowned {
-                file,
-                is_writable,
-                used: now,
-            };
-            self.0.insert(key, unowned);
-        }
-    }
-
-    pub(crate) fn forget(&mut self, key: &FileKey) {
-        self.0.remove(key);
-    }
-
-    pub(crate) fn forget_idle(&mut self, now: Instant) {
-        self.0.retain(|_, known| now.since(known.used) < Self::IDLE);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

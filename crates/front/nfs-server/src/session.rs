@@ -9,7 +9,8 @@ use weir_memory::{Gather, Segment, View};
 use weir_nfs::record::Fragment;
 use weir_reactor::Amount;
 
-use crate::call::{self, Context, Here};
+use crate::call;
+use crate::context::{Context, Here};
 use crate::framing::{Framing, Next};
 use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
 

@@ -181,7 +181,7 @@ pub enum Arguments<'a> {
     Create {
         /// Name.
         place: Place<'a>,
-        /// How.
+        /// Way to make it.
         how: HowCreated,
     },
     /// MKDIR, SYMLINK or MKNOD.

@@ -11,7 +11,7 @@ use weir_reactor::LocalFile;
 
 use super::{Compound, Done};
 use crate::actions::{can_have, filled, status_of_io};
-use crate::call::{Known, OPENS_KNOWN_MAX};
+use crate::context::{Known, OPENS_KNOWN_MAX};
 use crate::handle::FileKey;
 
 /// Bytes of a reply to READ beside the data: its end, its length, the next results.

@@ -17,7 +17,7 @@ use weir_nfs::types::StateId;
 use weir_nfs::{Operation, OperationNumber, Reader, Status, Writer, XdrError};
 use weir_reactor::Instant;
 
-use crate::call::{Context, Here, Reply};
+use crate::context::{Context, Here, Reply};
 use crate::handle::{FileKey, Target};
 use crate::seen::Seen;
 use crate::state::{Kept, Principal, Session};

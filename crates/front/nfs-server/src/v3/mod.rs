@@ -1,9 +1,8 @@
-//! A call of version 3 (RFC 1813): one procedure. There is no state: what is done twice by mistake is known by [`Replies`].
+//! A call of version 3 (RFC 1813): one procedure. There is no state: what is done twice by mistake is known by [`crate::replies`].
 
 mod directories;
 mod mount;
 mod names;
-mod replies;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,14 +20,13 @@ use weir_nfs::{FileHandle, Reader, Status, Writer};
 use weir_reactor::LocalFile;
 
 use crate::actions::{Changed, can_have, filled, status_of_io};
-use crate::call::{Context, Reply};
 use crate::compound::attributes::{FILE_BYTES_MAX, LINKS_MAX, changes_of, type_of};
+use crate::context::{Context, Reply};
 use crate::handle::{FileKey, Target};
+use crate::replies::{Before, CallKey, Ticket};
 use crate::seen::Seen;
 
 pub(crate) use mount::Mount;
-use replies::{Before, CallKey, Ticket};
-pub(crate) use replies::{REPLY_BYTES_MAX, Replies};
 
 /// Bytes of most replies beside data.
 const REPLY_BYTES: usize = 256;

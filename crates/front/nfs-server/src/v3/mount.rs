@@ -7,7 +7,7 @@ use weir_nfs::mount::{PATH_BYTES_MAX, Procedure};
 use weir_nfs::rpc::{Call, Reply as Head};
 use weir_nfs::{FileHandle, Reader, Status, Writer};
 
-use crate::call::{Context, Reply};
+use crate::context::{Context, Reply};
 use crate::handle::{FileKey, Target};
 use crate::seen::Seen;
 use crate::served::{Allowed, Leads};
