@@ -225,6 +225,10 @@ impl Files {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(crate) fn forget(&mut self, key: &FileKey) {
         self.0.remove(key);
     }

@@ -152,7 +152,9 @@ impl Session for NfsSession {
         }
     }
 
+    /// Files of exports that are gone are closed at once: somebody may want to unmount them.
     fn renew(&mut self) -> Result<(), &'static str> {
+        self.context.files.borrow_mut().clear();
         *self.context.snapshot.borrow_mut() = Here::new(self.line.shard.snapshot());
         Ok(())
     }
