@@ -109,8 +109,8 @@ pub fn nfs(runs: &[CaseRun], slots: Option<u32>) -> Sheet {
     sheet.answer = match gains.is_empty() {
         true => answer,
         false => format!(
-            "With as many reads in flight, 16 connections do of what one does here {}. {answer}",
-            gains.join(", and ")
+            "16 connections against one, with as many reads in flight, here: {}. {answer}",
+            gains.join(", ")
         ),
     };
     sheet.sections.push(checks);
