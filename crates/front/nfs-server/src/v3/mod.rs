@@ -139,7 +139,9 @@ impl<'a> Procedures<'a> {
 
     pub(crate) async fn run(&mut self) {
         match self.procedure.is_idempotent() {
-            true => self.answer().await,
+            true => {
+                self.answer().await;
+            }
             false => Box::pin(self.once()).await,
         }
     }
@@ -159,14 +161,20 @@ impl<'a> Procedures<'a> {
                 Before::UnderWay => self.seen.reactor().sleep(LOOK_AGAIN).await,
             }
         };
-        self.answer().await;
-        ticket.answered(self.out.bytes());
+        // A client may ask again by the same number where it was told to: nothing was done then.
+        if self.answer().await != Status::Delay {
+            ticket.answered(self.out.bytes());
+        }
     }
 
-    async fn answer(&mut self) {
+    /// Does the procedure and writes the answer, whose status is what is returned.
+    async fn answer(&mut self) -> Status {
         let step = match Arguments::parse(self.procedure, &mut self.reader) {
             Ok(Some(arguments)) => self.step(arguments),
-            Ok(None) | Err(_) => return Head::GarbageArguments.write(self.xid, &mut self.out),
+            Ok(None) | Err(_) => {
+                Head::GarbageArguments.write(self.xid, &mut self.out);
+                return Status::Ok;
+            }
         };
         Head::Success.write(self.xid, &mut self.out);
         let start = self.out.len();
@@ -182,16 +190,16 @@ impl<'a> Procedures<'a> {
             }) => Box::pin(self.write(key, offset, stable, data)).await,
             Ok(Step::Other(arguments)) => Box::pin(self.other(*arguments)).await,
         };
-        if let Err(status) = done {
-            self.fail(start, status);
-        }
+        let Err(status) = done else { return Status::Ok };
+        self.fail(start, status.of_v3());
+        status.of_v3()
     }
 
-    /// Says that it failed, from the byte of the status on.
+    /// Says that it failed, from the byte of the status on, which is one of this version.
     fn fail(&mut self, start: usize, status: Status) {
         self.data.clear();
         self.out.truncate(start);
-        self.out.u32(status.of_v3().value());
+        self.out.u32(status.value());
         (0..self.procedure.words_of_failure()).for_each(|_| self.out.u32(0));
     }
 

@@ -664,6 +664,32 @@ fn calls_are_done_once() {
     assert!(!scene.file("file").exists());
 }
 
+/// An answer that says to try later is not the answer of later.
+#[test]
+fn calls_that_were_put_off_are_done_when_they_come_again() {
+    let Some((mut scene, mut client)) = client() else {
+        return;
+    };
+    let root = client.root.clone();
+    client.create("file");
+    let mut writer = Writer::new();
+    write_place(&mut writer, (&root, "file"));
+    let arguments = writer.into_bytes();
+    // As where its disk is not mounted.
+    let absent = export(&scene.harness, &scene.file("none"), 1, "exports/share");
+    let present = export(&scene.harness, &scene.path, 1, "exports/share");
+    scene.apply(vec![absent]);
+    let remove = Procedure::Remove.value();
+    let put_off = client.raw(remove, &arguments);
+    assert_eq!(put_off.1[..4], Status::Delay.value().to_be_bytes());
+    assert_eq!(client.again(remove, &arguments), put_off);
+    scene.apply(vec![present]);
+    let done = client.again(remove, &arguments);
+    assert_eq!(done.1[..4], [0; 4]);
+    assert!(!scene.file("file").exists());
+    assert_eq!(client.again(remove, &arguments), done);
+}
+
 #[test]
 fn exports_that_may_not_be_changed_are_not() {
     let Some(scene) = scene_with(config(), |export| export.is_read_only = true) else {

@@ -286,6 +286,9 @@ impl FrontEnd for NfsFront {
         Box::pin(async move {
             self.server.remove_listener(address).await?;
             self.unregister(Some(address)).await;
+            let (registered, others) = (Arc::clone(&self.registered), self.server.listeners());
+            let tell = move |other| register(&registered, other);
+            tokio::task::spawn_blocking(move || others.into_iter().for_each(tell));
             Ok(())
         })
     }
