@@ -68,6 +68,23 @@ impl Directory {
         self.modes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Opens a regular file, and nothing else, for I/O.
+    fn open_by(
+        &self,
+        file: &FileId,
+        open: impl FnOnce(&Tree) -> Result<OwnedFd, FileError>,
+    ) -> Result<Arc<File>, FileError> {
+        let tree = self.tree()?;
+        // A device that was put there is not opened, since that may do something already.
+        match attributes_of(&tree.at(file, OFlags::PATH)?)?.kind {
+            Kind::Regular => {}
+            Kind::Directory => return Err(FileError::IsDirectory),
+            Kind::Link => return Err(FileError::IsLink),
+            _ => return Err(FileError::NotRegular),
+        }
+        Ok(Arc::clone(&self.system).adopt_file(open(&tree)?)?)
+    }
+
     /// Opens a regular file for writing, as its owner may who opened it before its mode forbade that: the owner gives itself the right,
     /// for a moment.
     fn to_write(&self, tree: &Tree, file: &FileId) -> Result<OwnedFd, FileError> {
@@ -79,9 +96,7 @@ impl Directory {
         let _modes = self.modes();
         let readable = tree.to_change(file)?;
         let attributes = attributes_of(&readable)?;
-        let may_lend = attributes.kind == Kind::Regular
-            && attributes.owner == rustix::process::geteuid().as_raw();
-        if !may_lend {
+        if attributes.owner != rustix::process::geteuid().as_raw() {
             return Err(FileError::Access);
         }
         let mode = Mode::from_raw_mode(attributes.mode);
@@ -338,26 +353,12 @@ impl FileSystem for Directory {
     }
 
     fn open(&self, file: &FileId, write: bool) -> Result<Arc<File>, FileError> {
-        let tree = self.tree()?;
-        // A device that was put there is not opened, since that may do something already.
-        match attributes_of(&tree.at(file, OFlags::PATH)?)?.kind {
-            Kind::Regular => {}
-            Kind::Directory => return Err(FileError::IsDirectory),
-            Kind::Link => return Err(FileError::IsLink),
-            _ => return Err(FileError::NotRegular),
-        }
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        let descriptor = tree.at(file, access | OFlags::NONBLOCK)?;
-        Ok(Arc::clone(&self.system).adopt_file(descriptor)?)
+        self.open_by(file, |tree| tree.at(file, access | OFlags::NONBLOCK))
     }
 
     fn open_as_owner(&self, file: &FileId) -> Result<Arc<File>, FileError> {
-        match self.open(file, true) {
-            Err(FileError::Access) => {}
-            opened => return opened,
-        }
-        let descriptor = self.to_write(&*self.tree()?, file)?;
-        Ok(Arc::clone(&self.system).adopt_file(descriptor)?)
+        self.open_by(file, |tree| self.to_write(tree, file))
     }
 
     fn create(

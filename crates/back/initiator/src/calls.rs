@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_reactor::{Key, Reactor, Slots};
+use weir_reactor::{Key, Reactor, Slots, TcpStream};
 
 use crate::connection::{Connection, EndReason, Owner};
 use crate::wire::{Commands, Exposure, Wire};
@@ -202,6 +202,17 @@ impl<W: Wire> Clone for Caller<W> {
 }
 
 impl<W: Wire> Caller<W> {
+    /// Starts a connection on a stream, for calls alone.
+    #[must_use]
+    pub fn start(reactor: &Reactor, stream: TcpStream, wire: W) -> Self {
+        let calls = Rc::<Calls<W>>::default();
+        Caller {
+            reactor: reactor.clone(),
+            connection: Connection::start(reactor, stream, wire, calls.clone()),
+            calls,
+        }
+    }
+
     /// Waits for room, submits one command by `submit`, which is given its user word, and waits for its answer, with
     /// `receive` bytes of data.
     ///

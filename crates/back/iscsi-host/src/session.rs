@@ -2,14 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use weir_initiator::options::host_and_port;
-use weir_initiator::{
-    CONNECT_TIMEOUT, Caller, Calls, CloseOnDrop, Connection, Remote, connect, resolve, within,
-};
+use weir_initiator::{CONNECT_TIMEOUT, Caller, CloseOnDrop, Remote, connect, resolve, within};
 use weir_iscsi::login::{
     InitiatorChap, InitiatorLoginError, InitiatorSettings, LoggedIn, SessionType,
 };
@@ -333,13 +330,7 @@ pub(crate) async fn open(
         let stream = connect(reactor, &addresses, &socket, CONNECT_TIMEOUT).await;
         let stream = stream.map_err(|error| ConnectError::Connect(error.to_string()))?;
         let address = stream.peer_address();
-        let calls = Rc::<Calls<Nexus>>::default();
-        let nexus = Nexus::new(settings.clone());
-        let caller = Caller {
-            reactor: reactor.clone(),
-            connection: Connection::start(reactor, stream, nexus, calls.clone()),
-            calls,
-        };
+        let caller = Caller::start(reactor, stream, Nexus::new(settings.clone()));
         let guard = CloseOnDrop::new(&caller.connection);
         let logged_in = logged_in(&caller).await;
         guard.disarm();

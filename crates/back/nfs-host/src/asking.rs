@@ -20,9 +20,9 @@ pub(crate) const NOT_SERVED: &str = "it does not serve that version there";
 /// After how long a call about the session or the file is given up.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long a server is asked again that puts this client off: longer than its time of grace.
-pub(crate) const DELAY_MAX: Duration = Duration::from_secs(150);
+const DELAY_MAX: Duration = Duration::from_secs(150);
 /// The pause before it is asked again.
-pub(crate) const DELAY: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(100);
 /// Bytes of a read or a write at most.
 pub(crate) const TRANSFER_BYTES: u32 = 1 << 20;
 /// Bytes of a call or a reply beside the data.
@@ -401,12 +401,9 @@ impl Asking {
         arguments: &Arguments,
         read: impl Fn(&mut Results<'_>) -> Result<T, Failure>,
     ) -> Result<T, ConnectError> {
-        let reactor = &self.caller.reactor;
-        let end = reactor.now() + DELAY_MAX;
-        let mut was_put_off = false;
-        loop {
+        self.patiently(async || {
             let asked = self.ask(what, arguments.clone(), true, TIMEOUT).await?;
-            let result = match &asked {
+            Ok(match &asked {
                 Err(status) => Err(Failure::Status {
                     operation: Number::Sequence.into(),
                     status: *status,
@@ -415,21 +412,9 @@ impl Asking {
                     results.sequence()?;
                     read(&mut results)
                 }),
-            };
-            match result {
-                Ok(found) => return Ok(found),
-                Err(failure) if is_delay(&failure) && reactor.now() < end => {
-                    if !was_put_off && failure.status() == Some(Status::Grace) {
-                        tracing::warn!(
-                            "the server waits for the clients that it had before it started: this takes up to some minutes"
-                        );
-                    }
-                    was_put_off = true;
-                    reactor.sleep(DELAY).await;
-                }
-                Err(failure) => return Err(failure.into()),
-            }
-        }
+            })
+        })
+        .await
     }
 
     /// Asks for an operation that stands alone, again as long as the server says that it is to be.
@@ -439,18 +424,38 @@ impl Asking {
         arguments: &Arguments,
         read: impl Fn(&mut Results<'_>) -> Result<T, Failure>,
     ) -> Result<T, ConnectError> {
-        let reactor = &self.caller.reactor;
-        let end = reactor.now() + DELAY_MAX;
-        loop {
+        self.patiently(async || {
             let asked = self.ask(what, arguments.clone(), false, TIMEOUT).await?;
             let bytes = asked.expect("what has no slot fails in its results");
-            match parse(&bytes).and_then(|mut results| read(&mut results)) {
+            Ok(parse(&bytes).and_then(|mut results| read(&mut results)))
+        })
+        .await
+    }
+
+    /// Asks again as long as the server says that it is to be.
+    pub(crate) async fn patiently<T>(
+        &self,
+        ask: impl AsyncFn() -> Result<Result<T, Failure>, ConnectError>,
+    ) -> Result<T, ConnectError> {
+        let reactor = &self.caller.reactor;
+        let end = reactor.now() + DELAY_MAX;
+        let mut was_put_off = false;
+        loop {
+            let failure = match ask().await? {
                 Ok(found) => return Ok(found),
-                Err(failure) if is_delay(&failure) && reactor.now() < end => {
-                    reactor.sleep(DELAY).await;
-                }
-                Err(failure) => return Err(failure.into()),
+                Err(failure) => failure,
+            };
+            let status = failure.status();
+            if !matches!(status, Some(Status::Delay | Status::Grace)) || reactor.now() >= end {
+                return Err(failure.into());
             }
+            if !was_put_off && status == Some(Status::Grace) {
+                tracing::warn!(
+                    "the server waits for the clients that it had before it started: this takes up to some minutes"
+                );
+            }
+            was_put_off = true;
+            reactor.sleep(DELAY).await;
         }
     }
 
@@ -474,10 +479,6 @@ fn parse(bytes: &[u8]) -> Result<Results<'_>, Failure> {
         operation: Number::Sequence.into(),
         error,
     })
-}
-
-pub(crate) fn is_delay(failure: &Failure) -> bool {
-    matches!(failure.status(), Some(Status::Delay | Status::Grace))
 }
 
 /// The error of an OPEN that says what to do.

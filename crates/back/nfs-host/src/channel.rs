@@ -540,7 +540,8 @@ impl Channel {
         }
         let pending = self.pending[place].as_ref().expect("it is there");
         let answer = match &pending.work {
-            Work::Asked(_) | Work::Called(_) => Answer::Results(record[start..].to_vec()),
+            Work::Asked(_) => Answer::Results(record[start..].to_vec()),
+            Work::Called(_) => unreachable!("it has no results of operations"),
             Work::Request(request) => match read_results(&mut results, request) {
                 Ok(answer) => answer?,
                 Err(failure) => Answer::Failed(status_of(failure)?),
@@ -741,20 +742,25 @@ fn write_request_of_3(out: &mut Writer, request: &mut Request) -> Views {
             is_durable,
             data,
         } => {
-            let data = std::mem::take(data);
-            let length: usize = data.iter().map(|view| view.len()).sum();
-            assert!(length.is_multiple_of(4), "blocks need no fill");
+            let length = length_of(data);
             out.u64(*offset);
-            out.u32(length as u32);
+            out.u32(length);
             out.u32(how(*is_durable));
-            out.u32(length as u32);
-            data
+            out.u32(length);
+            std::mem::take(data)
         }
         Request::Commit => {
             write_commit(out);
             Views::new()
         }
     }
+}
+
+/// Length of written data, which is of blocks and needs no fill.
+fn length_of(data: &Views) -> u32 {
+    let length: usize = data.iter().map(|view| view.len()).sum();
+    assert!(length.is_multiple_of(4), "blocks need no fill");
+    length as u32
 }
 
 fn how(is_durable: bool) -> u32 {
@@ -840,11 +846,8 @@ fn write_request(out: &mut Writer, request: &mut Request, stateid: &StateId) -> 
             stateid.write(out);
             out.u64(*offset);
             out.u32(how(*is_durable));
-            let data = std::mem::take(data);
-            let length: usize = data.iter().map(|view| view.len()).sum();
-            assert!(length.is_multiple_of(4), "blocks need no fill");
-            out.u32(length as u32);
-            data
+            out.u32(length_of(data));
+            std::mem::take(data)
         }
         Request::Commit => {
             out.u32(OperationNumber::Commit.value());

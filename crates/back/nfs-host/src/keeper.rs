@@ -1,16 +1,13 @@
 //! The connection by which an association is kept: from an address to the open file, whatever the version.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir_block::{BlockSize, DeallocatedRead, Geometry};
 use weir_initiator::plan::Limits;
-use weir_initiator::{
-    CONNECT_TIMEOUT, Caller, Calls, CloseOnDrop, Connection, Profile, Remote, connect, resolve,
-};
+use weir_initiator::{CONNECT_TIMEOUT, Caller, CloseOnDrop, Profile, Remote, connect, resolve};
 use weir_memory::Pool;
 use weir_nfs::types::{file_type, stable};
 use weir_nfs::{FileHandle, OperationNumber as Number, Reader, StateId, Status};
@@ -150,14 +147,9 @@ pub(crate) async fn keep(reactor: &Reactor, remote: &File) -> Result<Kept, Conne
     let stream = connect(reactor, &addresses, &socket, CONNECT_TIMEOUT).await;
     let stream = stream.map_err(|error| ConnectError::Connect(error.to_string()))?;
     let address = stream.peer_address();
-    let calls = Rc::<Calls<Channel>>::default();
     let channel = Channel::new(&host.credential(), options.version.minor());
     let asking = Asking {
-        caller: Caller {
-            reactor: reactor.clone(),
-            connection: Connection::start(reactor, stream, channel, calls.clone()),
-            calls,
-        },
+        caller: Caller::start(reactor, stream, channel),
     };
     let guard = CloseOnDrop::new(&asking.caller.connection);
     let found = match options.version {

@@ -1,10 +1,9 @@
 //! Version 3: from an address to the file, by MOUNT. There is nothing to open, and nothing to close.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
-use weir_initiator::{CONNECT_TIMEOUT, Caller, Calls, CloseOnDrop, Connection, Remote, connect};
+use weir_initiator::{CONNECT_TIMEOUT, Caller, CloseOnDrop, Remote, connect};
 use weir_nfs::attribute::AttributeChanges;
 use weir_nfs::rpc::NFS_PROGRAM;
 use weir_nfs::types::{access, stable};
@@ -13,8 +12,7 @@ use weir_nfs::{FileHandle, Reader, StateId, Status, Writer, XdrError, mount};
 use weir_reactor::Reactor;
 
 use crate::asking::{
-    Asking, Begun, ConnectError, DELAY, DELAY_MAX, File, Identity, MODE, NOT_SERVED, TIMEOUT, Way,
-    explain, is_delay,
+    Asking, Begun, ConnectError, File, Identity, MODE, NOT_SERVED, TIMEOUT, Way, explain,
 };
 use crate::channel::{Called, Channel};
 use crate::options::{Options, Version};
@@ -41,18 +39,11 @@ impl Asking {
         let what = procedure.name().unwrap_or_default();
         let asked = Asked::Procedure(procedure);
         let numbers = (NFS_PROGRAM, v3::VERSION, procedure.value());
-        let reactor = &self.caller.reactor;
-        let end = reactor.now() + DELAY_MAX;
-        loop {
+        self.patiently(async || {
             let bytes = self.call_once(what, called(numbers, &write), TIMEOUT);
-            match results(&bytes.await?, asked, &read) {
-                Ok(found) => return Ok(found),
-                Err(failure) if is_delay(&failure) && reactor.now() < end => {
-                    reactor.sleep(DELAY).await;
-                }
-                Err(failure) => return Err(failure.into()),
-            }
-        }
+            Ok(results(&bytes.await?, asked, &read))
+        })
+        .await
     }
 
     /// Asks whether the server lives.
@@ -156,7 +147,7 @@ impl Asking {
             writer.u32(GUARDED);
             v3::write_changes(&changes, writer);
         };
-        // Where it does not say which file it made it is asked.
+        // It need not say which file it made.
         let made = self.procedure(Procedure::Create, write, |_| Ok(()));
         made.await?;
         let (file, mut attributes) = self.look_up(directory, name).await?;
@@ -364,14 +355,9 @@ async fn ask_at(
     let socket = weir_reactor::SocketOptions::default();
     let stream = connect(reactor, &[address], &socket, CONNECT_TIMEOUT).await;
     let stream = stream.map_err(|error| ConnectError::Connect(format!("{address}: {error}")))?;
-    let calls = Rc::<Calls<Channel>>::default();
     let channel = Channel::new(&host.credential(), None);
     let asking = Asking {
-        caller: Caller {
-            reactor: reactor.clone(),
-            connection: Connection::start(reactor, stream, channel, calls.clone()),
-            calls,
-        },
+        caller: Caller::start(reactor, stream, channel),
     };
     let _guard = CloseOnDrop::new(&asking.caller.connection);
     asking.call_once(what, called, TIMEOUT).await

@@ -16,7 +16,7 @@ use weir_nvme::property::{
 };
 use weir_reactor::Reactor;
 
-use weir_initiator::{CONNECT_TIMEOUT, Calls, Connection, Ended, Next, Remote, connect, within};
+use weir_initiator::{CONNECT_TIMEOUT, Ended, Next, Remote, connect, within};
 
 use crate::admin::{ADMIN_DEPTH, Caller, CommandFailure, QueueConnect};
 use crate::options::{HostIdentity, Options};
@@ -180,15 +180,9 @@ impl Admin {
         .await
         .map_err(|error| ConnectError::Connect(error.to_string()))?;
         let address = stream.peer_address();
-        let calls = std::rc::Rc::<Calls<QueuePair>>::default();
         let pair = QueuePair::new(Settings::admin(options, ADMIN_DEPTH));
-        let connection = Connection::start(reactor, stream, pair, calls.clone());
         let mut admin = Admin {
-            caller: Caller(weir_initiator::Caller {
-                reactor: reactor.clone(),
-                connection,
-                calls,
-            }),
+            caller: Caller(weir_initiator::Caller::start(reactor, stream, pair)),
             address,
             controller_id: 0,
             capabilities: Capabilities(0),

@@ -501,10 +501,9 @@ impl<'a> Procedures<'a> {
         let attributes = self.attributes(key).await?;
         self.tell(key, Some(&attributes));
         let transfer = self.seen.shared().config.transfer_bytes_max;
-        for _ in ["reads", "writes"] {
-            self.out.u32(transfer);
-            self.out.u32(transfer);
-            self.out.u32(1);
+        // Of reads and of writes: at most, best, and in multiples of.
+        for word in [transfer, transfer, 1, transfer, transfer, 1] {
+            self.out.u32(word);
         }
         self.out.u32(LISTING_BYTES.min(transfer));
         self.out.u64(FILE_BYTES_MAX);
