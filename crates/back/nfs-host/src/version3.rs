@@ -354,7 +354,7 @@ async fn ask_at(
 ) -> Result<Vec<u8>, ConnectError> {
     let socket = weir_reactor::SocketOptions::default();
     let stream = connect(reactor, &[address], &socket, CONNECT_TIMEOUT).await;
-    let stream = stream.map_err(|error| ConnectError::Connect(format!("{address}: {error}")))?;
+    let stream = stream.map_err(|error| ConnectError::Connect(error.to_string()))?;
     let channel = Channel::new(&host.credential(), None);
     let asking = Asking {
         caller: Caller::start(reactor, stream, channel),
