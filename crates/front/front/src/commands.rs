@@ -18,6 +18,8 @@ pub struct AtVolume<E> {
     generation: u32,
     outstanding: u32,
     is_revoked: bool,
+    /// A request of it changes what its volume stores.
+    changes: bool,
     /// What its requests go to.
     pub attached: Option<Rc<Attached<E>>>,
     /// How its time was spent.
@@ -30,6 +32,7 @@ impl<E> Default for AtVolume<E> {
             generation: 0,
             outstanding: 0,
             is_revoked: false,
+            changes: false,
             attached: None,
             course: Course::default(),
         }
@@ -53,6 +56,7 @@ impl<E> AtVolume<E> {
         assert_eq!(self.outstanding, 0, "a command ends after its requests");
         self.generation = self.generation.wrapping_add(1);
         self.is_revoked = false;
+        self.changes = false;
         self.attached = None;
     }
 
@@ -189,6 +193,7 @@ impl<T: Slot> Commands<T> {
     pub fn submit(&mut self, slot: usize, kind: CommandKind, operation: Operation) {
         let at = self.slots[slot].at_volume_mut();
         at.course.ask(kind);
+        at.changes |= operation.modifies();
         at.course.spend(Stage::Queue, self.now);
         let token = Token {
             owner: self.owner,
@@ -267,6 +272,11 @@ impl<T: Slot> Commands<T> {
     pub fn answered(&mut self, slot: usize, bytes: u32) {
         self.answered.bytes += u64::from(bytes);
         self.answered.runs.add(&self.slots[slot].at_volume().course);
+    }
+
+    /// As [`Commands::answered`], of a command that has left its slot.
+    pub fn answered_by(&mut self, course: &Course) {
+        self.answered.runs.add(course);
     }
 
     /// All that was answered is being sent.
@@ -437,6 +447,12 @@ fn end_one<T: Slot>(slots: &mut [T], token: Token) -> &mut AtVolume<T::Export> {
     match slots.get_mut(token.slot as usize).map(T::at_volume_mut) {
         Some(at) if at.generation == token.generation && at.outstanding > 0 => {
             at.outstanding -= 1;
+            if at.changes
+                && let Some(attached) = &at.attached
+                && let Some(changes) = &attached.changes
+            {
+                changes.count();
+            }
             at
         }
         _ => broken_by_volume(token),

@@ -11,6 +11,7 @@ use weir_reactor::{Instant, Reactor, Remote};
 use weir_reservation::StoredTable;
 
 use crate::account::{Account, Turns};
+use crate::changes::{AllChanges, Changes};
 use crate::counters::Counter;
 use crate::parts::{Inbox, Parts};
 use crate::reservations::{Keeper, News, Reservations};
@@ -51,6 +52,10 @@ pub struct Hub {
     /// Queues of volumes, in the order in which they were first served, so that no reactor depends on memory addresses. A queue lives
     /// as long as an export or a command uses it. A volume that is served again before its last command has ended keeps its queue.
     queues: RefCell<Vec<(VolumeKey, Weak<VolumeQueue>)>>,
+    /// What all reactors have together.
+    common: Arc<Common>,
+    /// The reactor's number, and how many there are.
+    place: (usize, usize),
     /// The front ends' parts here.
     fronts: RefCell<Vec<Weak<dyn Told>>>,
     /// Requests in flight at most on each of them.
@@ -64,7 +69,13 @@ pub struct Hub {
 }
 
 impl Hub {
-    fn new(reactor: &Reactor, limits: &HubLimits, in_flight: Arc<InFlight>) -> Rc<Self> {
+    fn new(
+        reactor: &Reactor,
+        limits: &HubLimits,
+        in_flight: Arc<InFlight>,
+        common: Arc<Common>,
+        place: (usize, usize),
+    ) -> Rc<Self> {
         Rc::new(Hub {
             reactor: reactor.clone(),
             router: Router::new(),
@@ -74,6 +85,8 @@ impl Hub {
             in_flight,
             kept: Rc::default(),
             queues: RefCell::default(),
+            common,
+            place,
             fronts: RefCell::default(),
             depth: limits.volume_queue_depth,
             waits: Cell::new(0),
@@ -103,6 +116,16 @@ impl Hub {
         let queue = VolumeQueue::of_volume(volume, &self.reactor, self.depth, &self.router);
         queues.push((key, Rc::downgrade(&queue)));
         queue
+    }
+
+    /// Counts the changes of a volume on this reactor.
+    pub(crate) fn count_changes(&self, volume: &Arc<dyn Volume>) -> ChangeCount {
+        let (index, reactors) = self.place;
+        let now = self.reactor.system().wall_clock();
+        ChangeCount {
+            changes: self.common.changes.of(volume, reactors, now),
+            index,
+        }
     }
 
     /// A front end's part is there, and hears of what concerns all.
@@ -163,6 +186,19 @@ impl Hub {
     }
 }
 
+/// The count of a volume's changes, as one reactor counts.
+pub struct ChangeCount {
+    changes: Arc<Changes>,
+    index: usize,
+}
+
+impl ChangeCount {
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.changes.count(self.index);
+    }
+}
+
 /// Data in flight on one reactor, in bytes; on a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
@@ -198,12 +234,23 @@ struct Handles {
 }
 
 /// Counts that all front ends on the hubs have together.
-#[derive(Debug)]
 pub(crate) struct Common {
     /// Number of the next connection or listener.
     pub(crate) next_id: AtomicU64,
     /// Connections now.
     pub(crate) connections: AtomicU32,
+    /// Changes of volumes.
+    changes: AllChanges,
+}
+
+impl std::fmt::Debug for Common {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Common")
+            .field("next_id", &self.next_id)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Common {
@@ -211,6 +258,7 @@ impl Default for Common {
         Common {
             next_id: AtomicU64::new(1),
             connections: AtomicU32::new(0),
+            changes: AllChanges::default(),
         }
     }
 }
@@ -228,13 +276,14 @@ impl Hubs {
     /// The index of a reactor that has stopped.
     pub fn new(reactors: &[Remote], limits: &HubLimits) -> Result<Self, usize> {
         let parts = Parts::new(reactors.len());
-        let mut in_flight = Vec::new();
+        let (mut in_flight, common) = (Vec::new(), Arc::<Common>::default());
         for (index, remote) in reactors.iter().enumerate() {
             let (inbox, limits) = (parts.inbox(index), limits.clone());
+            let (common, place) = (Arc::clone(&common), (index, reactors.len()));
             let counted = Arc::<InFlight>::default();
             in_flight.push(Arc::clone(&counted));
             let started = remote.run(move |reactor| {
-                let hub = Hub::new(reactor, &limits, counted);
+                let hub = Hub::new(reactor, &limits, counted, common, place);
                 reactor.spawn(hub.run(inbox)).detach();
             });
             started.map_err(|_| index)?;
@@ -242,7 +291,7 @@ impl Hubs {
         Ok(Hubs(Arc::new(Handles {
             parts,
             in_flight,
-            common: Arc::default(),
+            common,
         })))
     }
 
@@ -281,6 +330,13 @@ impl Hubs {
         let parts = Arc::clone(&self.0.parts);
         let tell = move |news| parts.tell_every(move |hub| hub.tell_fronts(&news));
         Reservations::new(Box::new(tell), stored, keeper)
+    }
+
+    /// The count of the changes of a volume by all front ends here, which begins `now`, since the beginning of 1970, where there is
+    /// none.
+    #[must_use]
+    pub fn changes(&self, volume: &Arc<dyn Volume>, now: Duration) -> Arc<Changes> {
+        self.0.common.changes.of(volume, self.reactors(), now)
     }
 
     pub(crate) fn common(&self) -> Arc<Common> {

@@ -325,6 +325,7 @@ impl<P: Protocol> Shard<P> {
             export: export.clone(),
             geometry: Cell::new(export.volume().geometry()),
             queue: self.hub.queue_of(export.volume()),
+            changes: Some(self.hub.count_changes(export.counted())),
         })
     }
 

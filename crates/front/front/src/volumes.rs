@@ -12,6 +12,7 @@ use weir_block::{
 use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
 
+use crate::hub::ChangeCount;
 use crate::latency::Latency;
 use crate::reservations::Reservations;
 
@@ -246,6 +247,8 @@ pub struct Attached<E> {
     pub geometry: Cell<Geometry>,
     /// The reactor's queue of the volume.
     pub queue: Rc<VolumeQueue>,
+    /// Counts the changes of its volume; none: nobody wants to know.
+    pub changes: Option<ChangeCount>,
     /// Where its commands on this reactor spent their time; stays when a new snapshot has the export too.
     pub latency: Rc<RefCell<Latency>>,
 }

@@ -10,6 +10,7 @@ use weir_nfs::Status;
 use weir_nfs::types::{file_type, stable};
 use weir_reactor::LocalFile;
 
+use crate::context::Data;
 use crate::handle::FileKey;
 use crate::seen::{Seen, check_name, status_of};
 
@@ -211,6 +212,29 @@ impl Seen {
     pub(crate) async fn write(
         &self,
         key: &FileKey,
+        to: &Data,
+        offset: u64,
+        how: u32,
+        data: View,
+    ) -> Result<(u32, u64), Status> {
+        let bytes = data.len() as u64;
+        let written = match to {
+            Data::File(file) => self.write_file(key, file, offset, how, data).await,
+            Data::Volume => Box::pin(self.write_blocks(key, offset, how, data)).await,
+        };
+        self.count(key, |counters| match written {
+            Ok(_) => {
+                counters.writes.add(1);
+                counters.bytes_written.add(bytes);
+            }
+            Err(_) => counters.failed_commands.add(1),
+        });
+        written
+    }
+
+    async fn write_file(
+        &self,
+        key: &FileKey,
         file: &Rc<LocalFile>,
         offset: u64,
         how: u32,
@@ -250,7 +274,7 @@ impl Seen {
     }
 
     /// A sync failed: clients are to send again what they hold.
-    fn lost_data(&self, key: &FileKey, error: &std::io::Error) -> Status {
+    pub(crate) fn lost_data(&self, key: &FileKey, error: &dyn std::fmt::Display) -> Status {
         let drawn = self.reactor().random();
         self.shared().state.lost_data(drawn);
         let export = self
@@ -264,10 +288,14 @@ impl Seen {
     /// Puts what was written to a regular file on stable storage; the verifier.
     pub(crate) async fn commit(&self, key: &FileKey) -> Result<u64, Status> {
         let export = self.export(key)?;
+        self.count(key, |counters| counters.other_commands.add(1));
         let verifier = self.shared().state.verifier();
-        let file = match self.shared().state.any_open(key) {
-            Some(open) => LocalFile::new(open.file()),
+        let data = match self.shared().state.any_open(key) {
+            Some(open) => Data::from(open.file()),
             None => self.opened(key, !export.is_read_only).await?,
+        };
+        let Data::File(file) = data else {
+            return Box::pin(self.commit_blocks(key)).await;
         };
         if let Err(error) = file.sync(self.reactor()).await {
             return Err(self.lost_data(key, &error));

@@ -6,15 +6,16 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_front::{Handle, Shard};
+use weir_front::{Course, Handle, Shard};
 use weir_memory::View;
 use weir_nfs::{SessionId, Status};
 use weir_reactor::{Instant, LocalFile, Reactor};
 
+use crate::desk::{Desk, Exports};
 use crate::handle::FileKey;
-use crate::protocol::{NfsProtocol, NfsShared, Replied};
+use crate::protocol::{NfsProtocol, NfsShared, Waiting};
 use crate::served::Snapshot;
-use crate::state::{Open, Session};
+use crate::state::{Open, Opened, Session};
 
 /// Opens that a connection remembers at most.
 pub(crate) const OPENS_KNOWN_MAX: usize = 1024;
@@ -42,13 +43,13 @@ impl Reply {
 /// Replies of a connection's calls.
 pub(crate) struct Outbox {
     replies: RefCell<VecDeque<Reply>>,
-    handle: Handle<Replied>,
+    handle: Handle<Waiting>,
     /// A call ended without a reply: it broke an invariant.
     is_broken: Cell<bool>,
 }
 
 impl Outbox {
-    pub(crate) fn new(handle: Handle<Replied>) -> Self {
+    pub(crate) fn new(handle: Handle<Waiting>) -> Self {
         Outbox {
             replies: RefCell::default(),
             handle,
@@ -65,7 +66,7 @@ impl Outbox {
     pub(crate) fn break_off(&self) {
         self.is_broken.set(true);
         // It may have ended meanwhile.
-        let _ = self.handle.tell(Replied);
+        let _ = self.handle.tell(Waiting);
     }
 
     pub(crate) fn push(&self, reply: Reply) {
@@ -73,7 +74,7 @@ impl Outbox {
         self.replies.borrow_mut().push_back(reply);
         if is_first {
             // It may have ended meanwhile: nobody reads the reply then.
-            let _ = self.handle.tell(Replied);
+            let _ = self.handle.tell(Waiting);
         }
     }
 
@@ -105,6 +106,10 @@ pub(crate) struct Context {
     pub(crate) peer: SocketAddr,
     pub(crate) snapshot: RefCell<Rc<Here<Snapshot>>>,
     pub(crate) outbox: Outbox,
+    pub(crate) desk: Desk,
+    pub(crate) exports: RefCell<Rc<Exports>>,
+    /// How the time of requests of volumes was spent whose replies are about to be written.
+    courses: RefCell<Vec<Course>>,
     /// The client whose session was used last.
     pub(crate) client: Cell<Option<u64>>,
     sessions: RefCell<HashMap<SessionId, Rc<Here<Session>>>>,
@@ -116,21 +121,42 @@ pub(crate) struct Context {
 pub(crate) struct Known {
     pub(crate) open: Arc<Open>,
     pub(crate) seqid: u32,
-    pub(crate) file: Rc<LocalFile>,
+    pub(crate) data: Data,
+}
+
+/// The data of an open file, as calls of one reactor use it.
+#[derive(Clone)]
+pub(crate) enum Data {
+    File(Rc<LocalFile>),
+    /// It is a volume, which is asked for anew each time.
+    Volume,
+}
+
+impl From<Opened> for Data {
+    fn from(opened: Opened) -> Self {
+        match opened {
+            Opened::File(file) => Data::File(LocalFile::new(file)),
+            Opened::Volume => Data::Volume,
+        }
+    }
 }
 
 impl Context {
     pub(crate) fn new(
         shard: Rc<Shard<NfsProtocol>>,
         peer: SocketAddr,
-        handle: Handle<Replied>,
+        handle: Handle<Waiting>,
     ) -> Rc<Self> {
         let snapshot = RefCell::new(Here::new(shard.snapshot()));
+        let exports = RefCell::new(Exports::of(&shard));
         Rc::new(Context {
             shard,
             peer,
             snapshot,
-            outbox: Outbox::new(handle),
+            outbox: Outbox::new(handle.clone()),
+            desk: Desk::new(handle),
+            exports,
+            courses: RefCell::default(),
             client: Cell::new(None),
             sessions: RefCell::default(),
             opens: RefCell::default(),
@@ -148,6 +174,22 @@ impl Context {
         self.files.borrow_mut().forget_idle(self.reactor().now());
         let mut opens = self.opens.borrow_mut();
         opens.retain(|_, known| !known.open.is_ended());
+    }
+
+    /// A request of a volume was done, and its reply is written next.
+    pub(crate) fn answered(&self, course: Course) {
+        self.courses.borrow_mut().push(course);
+    }
+
+    pub(crate) fn take_answered(&self) -> Vec<Course> {
+        self.courses.take()
+    }
+
+    /// Takes over what is served now. Files of exports that are gone are closed at once: somebody may want to unmount them.
+    pub(crate) fn renew(&self) {
+        self.files.borrow_mut().clear();
+        *self.snapshot.borrow_mut() = Here::new(self.shard.snapshot());
+        *self.exports.borrow_mut() = Exports::of(&self.shard);
     }
 
     pub(crate) fn shared(&self) -> &NfsShared {

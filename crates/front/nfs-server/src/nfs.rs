@@ -6,7 +6,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use weir_front::{ConnectionState, Front, FrontError, FrontStats, Hubs, Latency, ListenAt};
+use weir_block::Volume;
+use weir_front::{
+    ConnectionState, Front, FrontError, FrontStats, Groups, Hubs, IoTotals, Latency, ListenAt,
+};
 use weir_reactor::SocketOptions;
 
 use crate::config::NfsConfig;
@@ -16,6 +19,7 @@ use crate::replies::Replies;
 use crate::served::{Export, Snapshot};
 use crate::session::NfsSession;
 use crate::state::{Keeper, State};
+use crate::volumes::{VolumeFile, number_of};
 
 /// Properties of a server that outlive it.
 pub struct Persistent {
@@ -56,7 +60,19 @@ struct Before {
 /// Tells whether clients may do less with an export than before.
 fn is_less(before: &Export, now: Option<&Export>) -> bool {
     let Some(now) = now else { return true };
-    now.is_read_only && !before.is_read_only || now.allowed != before.allowed
+    let is_less = |file: &VolumeFile| {
+        let same = is_in(now, file);
+        same.is_none_or(|now| now.is_read_only && !file.is_read_only)
+    };
+    now.is_read_only && !before.is_read_only
+        || now.allowed != before.allowed
+        || before.source.volumes().iter().any(is_less)
+}
+
+/// A file that is a volume, as an export has it now; none: it is gone, or another volume has its place.
+fn is_in<'a>(export: &'a Export, file: &VolumeFile) -> Option<&'a VolumeFile> {
+    let mut files = export.source.volumes().iter();
+    files.find(|now| now.number == file.number && Arc::ptr_eq(&now.volume, &file.volume))
 }
 
 impl Nfs {
@@ -86,6 +102,7 @@ impl Nfs {
         let replies = Replies::new(config.replies_max());
         let own = NfsShared {
             replies,
+            groups: Groups::default(),
             config,
             key: persistent.key,
             name: persistent.name,
@@ -119,12 +136,32 @@ impl Nfs {
             let now = Arc::new(Snapshot::new(exports, served.generation));
             (std::mem::replace(&mut served.now, Arc::clone(&now)), now)
         };
+        let paths = now.exports().map(|export| &export.path);
+        self.own().groups.add_new(paths, self.front.reactors());
         self.front.apply(Arc::clone(&now)).await?;
+        let state = &self.own().state;
+        for export in now.exports() {
+            let before = before.export(export.number);
+            let is_new =
+                |file: &VolumeFile| before.is_none_or(|before| is_in(before, file).is_none());
+            if export.source.volumes().iter().any(is_new) {
+                // What was written to an earlier volume of that name, and not committed, may be gone.
+                state.lost_data(state.verifier().wrapping_add(1));
+            }
+        }
         let mut taken = Vec::new();
         for export in before.exports() {
             let still = now.export(export.number);
-            if still.is_none() {
-                self.own().state.end_export(export.number);
+            match still {
+                None => state.end(|key| key.export == export.number),
+                Some(still) => {
+                    let files = export.source.volumes().iter();
+                    for gone in files.filter(|file| is_in(still, file).is_none()) {
+                        let number = Some(gone.number);
+                        state
+                            .end(|key| key.export == export.number && number_of(&key.id) == number);
+                    }
+                }
             }
             if is_less(export, still) {
                 taken.push(export.number);
@@ -211,6 +248,32 @@ impl Nfs {
     /// Times of connections' commands, by number: of one connection, or of all.
     pub async fn connection_latencies(&self, only: Option<u64>) -> BTreeMap<u64, Latency> {
         self.front.connection_latencies(only).await
+    }
+
+    /// Where the time of requests of volumes went since these are served as files, by the path of the export and the number of the file:
+    /// of one, or of all.
+    pub async fn file_latencies(
+        &self,
+        only: Option<(Arc<str>, u32)>,
+    ) -> BTreeMap<(Arc<str>, u32), Latency> {
+        self.front.export_latencies(only).await
+    }
+
+    /// The same of all files of exports that are volumes, by path; it only grows.
+    pub async fn export_latencies(&self) -> BTreeMap<Arc<str>, Latency> {
+        self.front.group_latencies().await
+    }
+
+    /// Latencies of each of these volumes, through all files whose [`VolumeFile::counted`] it is or was. They only grow while somebody
+    /// holds the volume.
+    pub async fn volume_latencies(&self, volumes: &[Arc<dyn Volume>]) -> Vec<Latency> {
+        self.front.volume_latencies(volumes).await
+    }
+
+    /// What clients did with exports since the front end started, by path; removed exports included.
+    #[must_use]
+    pub fn totals(&self) -> Vec<(Arc<str>, IoTotals)> {
+        self.own().groups.totals()
     }
 
     /// Ends a connection. Its client makes another one.

@@ -1,17 +1,19 @@
 //! NFS's types for the runtime of its connections, and what of them all connections share.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use weir_block::Volume;
-use weir_front::{AtVolume, Protocol, Slot};
+use weir_front::{Groups, Protocol};
 
 use crate::config::NfsConfig;
+use crate::desk::Exports;
 use crate::handle::HandleKey;
 use crate::replies::Replies;
 use crate::served::Snapshot;
 use crate::state::State;
+use crate::volumes::VolumeFile;
 
 /// NFS.
 pub(crate) struct NfsProtocol;
@@ -24,6 +26,8 @@ pub(crate) struct NfsShared {
     pub(crate) name: Vec<u8>,
     pub(crate) state: State,
     pub(crate) replies: Replies,
+    /// Counts of what clients do with exports, by their paths.
+    pub(crate) groups: Groups<Arc<str>>,
     /// Spreads connections over reactors.
     pub(crate) next_reactor: AtomicUsize,
 }
@@ -52,49 +56,21 @@ pub(crate) struct About {
     pub(crate) client: Option<u64>,
 }
 
-/// A connection has replies that wait.
-pub(crate) struct Replied;
-
-/// A volume that is served as a file. There is none yet.
-#[derive(Clone)]
-pub(crate) enum VolumeFile {}
-
-impl weir_front::Export for VolumeFile {
-    fn number(&self) -> u32 {
-        match *self {}
-    }
-
-    fn volume(&self) -> &Arc<dyn Volume> {
-        match *self {}
-    }
-}
-
-/// A slot for a request of a volume. There is none yet.
-pub(crate) enum VolumeSlot {}
-
-impl Slot for VolumeSlot {
-    type Export = VolumeFile;
-
-    fn at_volume(&self) -> &AtVolume<VolumeFile> {
-        match *self {}
-    }
-
-    fn at_volume_mut(&mut self) -> &mut AtVolume<VolumeFile> {
-        match *self {}
-    }
-}
+/// A connection has replies, or requests of its calls, that wait.
+pub(crate) struct Waiting;
 
 impl Protocol for NfsProtocol {
-    type Message = Replied;
-    type Group = u32;
+    type Message = Waiting;
+    type Group = Arc<str>;
     type Export = VolumeFile;
     type Snapshot = Snapshot;
     type Shared = NfsShared;
-    type Local = ();
+    type Local = Option<Rc<Exports>>;
     type Port = ();
     type About = About;
 
-    fn exports(_: &Snapshot) -> impl Iterator<Item = (&u32, &[VolumeFile])> {
-        std::iter::empty()
+    fn exports(snapshot: &Snapshot) -> impl Iterator<Item = (&Arc<str>, &[VolumeFile])> {
+        let exports = snapshot.exports();
+        exports.map(|export| (&export.path, export.source.volumes()))
     }
 }

@@ -4,14 +4,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_files::{Attributes, FileError, FileSystem, Found, Kind};
+use weir_front::IoCounters;
 use weir_nfs::types::access;
 use weir_nfs::{FileHandle, Status};
 use weir_reactor::{Instant, LocalFile, Reactor};
+use weir_reservation::Access;
 
-use crate::context::{Context, Here};
+use crate::context::{Context, Data, Here};
+use crate::desk::is_allowed;
 use crate::handle::{FileKey, Target};
 use crate::protocol::NfsShared;
-use crate::served::{Export, Leads, Snapshot};
+use crate::served::{Export, Leads, Snapshot, Source};
+use crate::state::Opened;
+use crate::volumes::number_of;
 
 /// Bytes of one name at most.
 const NAME_BYTES_MAX: usize = 255;
@@ -31,6 +36,8 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
 pub(crate) struct Seen {
     pub(crate) context: Rc<Context>,
     pub(crate) snapshot: Rc<Here<Snapshot>>,
+    /// When the call came.
+    pub(crate) came: Instant,
 }
 
 impl Seen {
@@ -38,6 +45,7 @@ impl Seen {
         Seen {
             context: Rc::clone(context),
             snapshot: Rc::clone(&context.snapshot.borrow()),
+            came: context.reactor().now(),
         }
     }
 
@@ -77,7 +85,11 @@ impl Seen {
         export: &Export,
         work: impl FnOnce(&dyn FileSystem) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Status> {
-        let files = Arc::clone(&export.files);
+        let files = match &export.source {
+            Source::Files(files) => Arc::clone(files),
+            // Nothing of these blocks.
+            Source::Volumes(volumes) => return work(&**volumes).map_err(status_of),
+        };
         let done = self.reactor().offload(move || work(&*files)).await;
         done.ok_or(Status::Serverfault)?.map_err(status_of)
     }
@@ -182,20 +194,28 @@ impl Seen {
         if may.execute {
             granted |= access::LOOKUP | access::EXECUTE;
         }
+        if let Source::Volumes(volumes) = &export.source
+            && let Some(file) = number_of(&key.id).and_then(|number| volumes.file(number))
+        {
+            if !is_allowed(file, Access::Read) {
+                granted = 0;
+            } else if !is_allowed(file, Access::Write) {
+                granted &= access::READ;
+            }
+        }
         Ok((supported, supported & granted, attributes))
     }
 
     /// A regular file, open for those who have no open of their own. The connection keeps it for a while.
-    pub(crate) async fn opened(
-        &self,
-        key: &FileKey,
-        writes: bool,
-    ) -> Result<Rc<LocalFile>, Status> {
+    pub(crate) async fn opened(&self, key: &FileKey, writes: bool) -> Result<Data, Status> {
         let now = self.now();
         if let Some(file) = self.context.files.borrow_mut().get(key, writes, now) {
-            return Ok(file);
+            return Ok(Data::File(file));
         }
         let (export, id) = (self.export(key)?, key.id);
+        if matches!(export.source, Source::Volumes(_)) {
+            return Ok(Data::Volume);
+        }
         let opened = self.on(export, move |files| match writes {
             true => files.open_as_owner(&id),
             false => files.open(&id, false),
@@ -204,7 +224,30 @@ impl Seen {
         let known = Rc::clone(&file);
         let mut files = self.context.files.borrow_mut();
         files.keep(*key, known, writes, now);
-        Ok(file)
+        Ok(Data::File(file))
+    }
+
+    /// Opens a regular file for a client.
+    pub(crate) async fn open(&self, key: FileKey, writes: bool) -> Result<Opened, Status> {
+        let export = self.export(&key)?;
+        match &export.source {
+            Source::Volumes(_) => match self.blocks(&key)?.is_read_only() && writes {
+                true => Err(Status::Rofs),
+                false => Ok(Opened::Volume),
+            },
+            Source::Files(_) => {
+                let opened = self.on(export, move |files| files.open(&key.id, writes));
+                Ok(Opened::File(opened.await?))
+            }
+        }
+    }
+
+    /// Counts what was done with an export.
+    pub(crate) fn count(&self, key: &FileKey, count: impl FnOnce(&IoCounters)) {
+        let exports = self.context.exports.borrow();
+        if let Some(counters) = exports.counters(key.export, self.context.shard.index) {
+            count(counters);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use weir_files::FileSystem;
 
+use crate::volumes::{VolumeFile, VolumeFiles};
+
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -53,15 +55,34 @@ impl Allowed {
     }
 }
 
+/// Source of an export's files.
+#[derive(Clone)]
+pub enum Source {
+    /// A file system.
+    Files(Arc<dyn FileSystem>),
+    /// Volumes, each of them a file.
+    Volumes(Arc<VolumeFiles>),
+}
+
+impl Source {
+    /// The volumes, where it is of volumes.
+    pub(crate) fn volumes(&self) -> &[VolumeFile] {
+        match self {
+            Source::Files(_) => &[],
+            Source::Volumes(volumes) => volumes.files(),
+        }
+    }
+}
+
 /// One export.
 #[derive(Clone)]
 pub struct Export {
     /// Its number, which its handles have in them: another export never has it.
     pub number: u32,
     /// Path at which clients see it: names with slashes between them, none at the ends.
-    pub path: String,
+    pub path: Arc<str>,
     /// Source of its files.
-    pub files: Arc<dyn FileSystem>,
+    pub source: Source,
     /// Its identity for clients (fsid).
     pub fsid: (u64, u64),
     /// Forbids every change.
@@ -155,6 +176,15 @@ impl Snapshot {
     /// All exports.
     pub(crate) fn exports(&self) -> impl Iterator<Item = &Export> {
         self.exports.values()
+    }
+
+    /// Who may use the file of this number that is a volume.
+    pub(crate) fn allowed_of(&self, file: u32) -> Option<&Allowed> {
+        let has_file = |export: &&Export| match &export.source {
+            Source::Files(_) => false,
+            Source::Volumes(volumes) => volumes.file(file).is_some(),
+        };
+        self.exports().find(has_file).map(|export| &export.allowed)
     }
 
     pub(crate) fn generation(&self) -> u64 {

@@ -1,18 +1,22 @@
 //! One connection: its records, the calls that are under way, and their replies.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Completion, Completions, Landing};
-use weir_front::{Commands, End, ExportOf, Line, Progress, Room, Session, Wants};
+use weir_front::{Commands, End, ExportOf, Line, News, Progress, Room, Session, Wants};
 use weir_memory::{Gather, Segment, View};
 use weir_nfs::record::Fragment;
 use weir_reactor::Amount;
+use weir_reservation::Access;
 
 use crate::call;
-use crate::context::{Context, Here};
+use crate::context::Context;
+use crate::desk::{Exports, Requests, VolumeSlot};
 use crate::framing::{Framing, Next};
-use crate::protocol::{About, NfsProtocol, Replied, VolumeSlot};
+use crate::protocol::{About, NfsProtocol, Waiting};
+use crate::volumes::VolumeFile;
 
 /// Calls of one connection under way at most: what comes after them waits.
 const CALLS_MAX: u32 = 1024;
@@ -27,7 +31,7 @@ const LOOK_AT_OPENS: Duration = Duration::from_secs(5);
 pub(crate) const READING_CALL_BYTES_MAX: usize = 4096;
 
 /// A call that has come, and waits for buffers.
-struct Waiting {
+struct Arrived {
     record: View,
     /// It is no buffer of the pool any more.
     is_copied: bool,
@@ -41,9 +45,10 @@ pub(crate) struct NfsSession {
     line: Line<NfsProtocol>,
     context: Rc<Context>,
     framing: Framing,
-    commands: Commands<VolumeSlot>,
+    requests: Requests,
+    exports: Rc<Exports>,
     room: Room,
-    waiting: Option<Waiting>,
+    waiting: Option<Arrived>,
     /// Something waits for room, or for a buffer.
     is_short: bool,
     /// Calls under way.
@@ -65,9 +70,11 @@ impl NfsSession {
         let room = Room::new(account, all.into(), one);
         let peer = line.entry.peer;
         let context = Context::new(Rc::clone(&line.shard), peer, line.entry.handle.clone());
+        let exports = Rc::clone(&context.exports.borrow());
         NfsSession {
             framing: Framing::new(config.message_bytes_max()),
-            commands: Commands::new(line.entry.owner),
+            requests: Requests::new(line.entry.owner),
+            exports,
             context,
             room,
             waiting: None,
@@ -82,7 +89,7 @@ impl NfsSession {
     }
 
     /// Begins a call, once it has the buffers that it needs.
-    fn begin(&mut self, waiting: Waiting) -> Result<(), Waiting> {
+    fn begin(&mut self, waiting: Arrived) -> Result<(), Arrived> {
         let bytes = waiting.lengths.iter().map(|&length| u64::from(length));
         let bytes: u64 = bytes.sum();
         let mut segments = Vec::new();
@@ -122,6 +129,18 @@ impl NfsSession {
     }
 }
 
+/// Tells whether the client of a connection may still use a file that is a volume so.
+fn serves(context: &Context, exports: &Exports, file: &VolumeFile, access: Access) -> bool {
+    let snapshot = context.snapshot.borrow();
+    let allowed = snapshot.allowed_of(file.number);
+    let now = exports.files.get(&file.number);
+    allowed.is_some_and(|allowed| allowed.has(context.peer.ip()))
+        && now.is_some_and(|now| {
+            Arc::ptr_eq(&now.export.volume, &file.volume)
+                && !(access == Access::Write && now.export.is_read_only)
+        })
+}
+
 impl Session for NfsSession {
     type Protocol = NfsProtocol;
     type Slot = VolumeSlot;
@@ -138,29 +157,43 @@ impl Session for NfsSession {
     }
 
     fn commands(&mut self) -> &mut Commands<VolumeSlot> {
-        &mut self.commands
+        &mut self.requests.commands
     }
 
     fn room(&mut self) -> &mut Room {
         &mut self.room
     }
 
-    fn message(&mut self, Replied: Replied) -> Result<(), End> {
+    fn message(&mut self, Waiting: Waiting) -> Result<(), End> {
         match self.context.outbox.is_broken() {
             true => Err(End::Told("a call of it broke an invariant")),
             false => Ok(()),
         }
     }
 
-    /// Files of exports that are gone are closed at once: somebody may want to unmount them.
     fn renew(&mut self) -> Result<(), &'static str> {
-        self.context.files.borrow_mut().clear();
-        *self.context.snapshot.borrow_mut() = Here::new(self.line.shard.snapshot());
+        self.context.renew();
+        self.exports = Rc::clone(&self.context.exports.borrow());
+        let exports = Rc::clone(&self.exports);
+        self.requests
+            .withdraw(|file, access| serves(&self.context, &exports, file, access));
         Ok(())
     }
 
-    fn completed(&mut self, first: Completion, _: &Completions) {
-        unreachable!("{first:?} is of no request");
+    fn rights_changed(&mut self, news: &Arc<News>) {
+        self.requests.rights_changed(news);
+    }
+
+    fn act(&mut self) -> Result<(), End> {
+        self.requests.take(&self.context.desk, &self.exports);
+        Ok(())
+    }
+
+    fn completed(&mut self, first: Completion, others: &Completions) {
+        self.requests.completed(first);
+        while let Some(completion) = others.pop() {
+            self.requests.completed(completion);
+        }
     }
 
     fn receive(&mut self, input: &mut View, _: &mut Gather) -> Result<Progress, End> {
@@ -207,7 +240,7 @@ impl Session for NfsSession {
                         self.is_new = false;
                         self.line.established();
                     }
-                    self.waiting = Some(Waiting {
+                    self.waiting = Some(Arrived {
                         record,
                         is_copied: false,
                         lengths,
@@ -234,6 +267,9 @@ impl Session for NfsSession {
                 from = at;
             }
             out.push_header(&reply.bytes[from..]);
+        }
+        for course in self.context.take_answered() {
+            self.requests.commands.answered_by(&course);
         }
         let known = self.line.entry.about.borrow().client;
         let client = self.context.client.get();
@@ -284,8 +320,8 @@ impl Session for NfsSession {
         self.room.give_back(std::mem::take(&mut self.sending));
     }
 
-    fn attached(&self, _: u32) -> Option<&ExportOf<Self>> {
-        None
+    fn attached(&self, number: u32) -> Option<&ExportOf<Self>> {
+        self.exports.files.get(&number)
     }
 
     fn arriving(&self) -> Option<u64> {
@@ -300,5 +336,16 @@ impl Session for NfsSession {
         debug_assert_eq!(self.calls, 0, "no call was begun here");
     }
 
-    fn revoke(&mut self) {}
+    fn revoke(&mut self) {
+        // What its client sees is not renewed any more.
+        self.context.renew();
+        let exports = Rc::clone(&self.context.exports.borrow());
+        self.requests
+            .revoke(|file, access| serves(&self.context, &exports, file, access));
+    }
+
+    /// Calls that would ask a volume for something are not left to wait for it.
+    fn give_up(&mut self) {
+        self.context.desk.close();
+    }
 }

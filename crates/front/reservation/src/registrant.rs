@@ -25,6 +25,9 @@ pub enum Registrant {
 }
 
 impl Registrant {
+    /// One who never registers: clients of NFS, whose protocol has no reservations.
+    pub const NOBODY: Self = Self::Host(HostIdentifier::Short([0; 8]));
+
     /// Says that a host gave no identifier, and so cannot hold anything.
     pub fn is_nameless(&self) -> bool {
         match self {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_block::Volume;
 use weir_front::{HubLimits, Hubs, ListenAt};
 use weir_nfs_host::{ConnectError, NfsHost, Options, User};
-use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent};
+use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent, Source};
 use weir_reactor::sim::{Crash, World};
 use weir_reactor::{Reactor, SocketOptions, System};
 use weir_testing::initiator::{simulation, start_reactors};
@@ -72,8 +72,8 @@ impl Server {
             .unwrap();
         let export = Export {
             number: 1,
-            path: "exports/share".to_owned(),
-            files: OneFile::new(&self.system, PATH),
+            path: "exports/share".into(),
+            source: Source::Files(OneFile::new(&self.system, PATH)),
             fsid: (7, 7),
             is_read_only: false,
             allowed: Allowed::Any,

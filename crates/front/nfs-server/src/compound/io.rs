@@ -1,17 +1,15 @@
 //! READ, WRITE and COMMIT.
 
 use std::ops::Range;
-use std::rc::Rc;
 
-use weir_memory::{Segment, Segments};
+use weir_memory::{Segments, View};
 use weir_nfs::Status;
 use weir_nfs::types::{StateId, share};
 use weir_nfs::xdr::padded;
-use weir_reactor::LocalFile;
 
 use super::{Compound, Done};
 use crate::actions::{can_have, filled, status_of_io};
-use crate::context::{Known, OPENS_KNOWN_MAX};
+use crate::context::{Data, Known, OPENS_KNOWN_MAX};
 use crate::handle::FileKey;
 
 /// Bytes of a reply to READ beside the data: its end, its length, the next results.
@@ -24,7 +22,7 @@ impl Compound<'_> {
         key: &FileKey,
         stateid: &StateId,
         access: u32,
-    ) -> Result<Rc<LocalFile>, Status> {
+    ) -> Result<Data, Status> {
         let stateid = self.meant(stateid)?;
         if let Some(known) = self.seen.context.opens.borrow().get(&stateid.other)
             && !known.open.is_ended()
@@ -34,14 +32,14 @@ impl Compound<'_> {
             && known.open.client == self.client()
             && known.open.allows(access)
         {
-            return Ok(Rc::clone(&known.file));
+            return Ok(known.data.clone());
         }
         let state = &self.seen.shared().state;
         let now = self.seen.now();
         let Some(open) = state.for_io(self.client(), &stateid, key, access, now)? else {
             return self.seen.opened(key, access == share::WRITE).await;
         };
-        let (seqid, file) = (open.seqid(), LocalFile::new(open.file()));
+        let (seqid, data) = (open.seqid(), Data::from(open.file()));
         if self.seen.context.opens.borrow().len() >= OPENS_KNOWN_MAX {
             self.seen.context.forget_ended();
         }
@@ -51,18 +49,21 @@ impl Compound<'_> {
             let known = Known {
                 open,
                 seqid,
-                file: Rc::clone(&file),
+                data: data.clone(),
             };
             opens.insert(stateid.other, known);
         }
-        Ok(file)
+        Ok(data)
     }
 
     pub(super) async fn read(&mut self, stateid: &StateId, offset: u64, count: u32) -> Done {
-        let file = {
+        let data = {
             let key = self.regular()?;
             self.seen.export(&key)?;
             self.open_file(&key, stateid, share::READ).await?
+        };
+        let Data::File(file) = data else {
+            return Box::pin(self.read_volume(offset, count)).await;
         };
         let room = self.bytes_max.saturating_sub(self.length() + READ_BYTES);
         let segment = self.segments.pop_front();
@@ -90,16 +91,42 @@ impl Compound<'_> {
         let segment = filled(read)?;
         let end = offset + wanted as u64;
         let is_end = segment.len() < wanted || end >= file.length().map_err(status_of_io)?;
-        self.answer_read(is_end, segment);
+        self.answer_read(is_end, [segment.freeze()]);
         Ok(())
     }
 
-    fn answer_read(&mut self, is_end: bool, segment: Segment) {
-        let count = segment.len();
+    async fn read_volume(&mut self, offset: u64, count: u32) -> Done {
+        let room = self.bytes_max.saturating_sub(self.length() + READ_BYTES);
+        // The volume lends memory, or takes as much itself.
+        let segment = self.segments.pop_front();
+        let wanted = segment.map_or(0, |segment| segment.len().min(room).min(count as usize));
+        if wanted == 0 && count > 0 {
+            return Err(Status::RepTooBig.into());
+        }
+        let mut blocks = self.seen.blocks(&self.regular()?)?;
+        let read = blocks.read(&self.seen, offset, wanted).await?;
+        self.seen.context.answered(blocks.course);
+        self.answer_read(read.is_end, read.data);
+        Ok(())
+    }
+
+    fn answer_read(&mut self, is_end: bool, data: impl IntoIterator<Item = View>) {
         self.out.bool(is_end);
-        self.out.u32(count as u32);
+        let count_at = self.out.len();
+        self.out.u32(0);
+        let (at, mut count) = (self.out.len(), 0);
+        for view in data.into_iter().filter(|view| !view.is_empty()) {
+            count += view.len();
+            self.data.push((at, view));
+        }
+        if let Ok(key) = self.regular() {
+            self.seen.count(&key, |counters| {
+                counters.reads.add(1);
+                counters.bytes_read.add(count as u64);
+            });
+        }
+        self.out.u32_at(count_at, count as u32);
         if count > 0 {
-            self.data.push((self.out.len(), segment.freeze()));
             // The bytes that fill up the data follow it.
             self.out.raw(&[0; 3][..padded(count) - count]);
         }

@@ -15,7 +15,7 @@ use super::{Compound, Done};
 use crate::actions::{Changed, changing};
 use crate::handle::{FileKey, Target};
 use crate::seen::check_name;
-use crate::state::{Conflict, Locked, OpenRequest};
+use crate::state::{Conflict, Locked, OpenRequest, Opened};
 
 /// Locks are those of POSIX (OPEN4_RESULT_LOCKTYPE_POSIX).
 const LOCKS_AS_POSIX: u32 = 4;
@@ -82,13 +82,8 @@ impl Compound<'_> {
         let whose = (client, request.owner);
         state.check_share(whose, &key, access, request.deny, now)?;
         let (is_writable, file) = match reached.made {
-            Some(file) => (true, file),
-            None => {
-                let opened = self
-                    .seen
-                    .on(export, move |files| files.open(&key.id, writes));
-                (writes, opened.await?)
-            }
+            Some(file) => (true, Opened::File(file)),
+            None => (writes, self.seen.open(key, writes).await?),
         };
         let stateid = state.open(
             OpenRequest {

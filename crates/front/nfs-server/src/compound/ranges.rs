@@ -9,6 +9,7 @@ use weir_reactor::{AllocateMode, File, LocalFile, Sought};
 
 use super::{Compound, Done, Target};
 use crate::actions::status_of_io;
+use crate::context::Data;
 
 /// Bytes that one COPY copies at most: its client goes on from there. A disk takes a moment for them.
 const COPY_BYTES_MAX: u64 = 16 << 20;
@@ -50,11 +51,19 @@ impl Compound<'_> {
     ) -> Done {
         let key = self.regular()?;
         self.seen.export_to_change(&key)?;
-        let file = self.open_file(&key, stateid, share::WRITE).await?;
+        let data = self.open_file(&key, stateid, share::WRITE).await?;
         if length == 0 {
             return Err(Status::Inval.into());
         }
         check_range(offset, length)?;
+        let Data::File(file) = data else {
+            // Room is never given to a volume by this.
+            let mut blocks = self.seen.blocks(&key)?;
+            return match is_given_back {
+                true => Ok(blocks.clear(&self.seen, offset, length).await?),
+                false => Err(Status::Notsupp.into()),
+            };
+        };
         let mode = match is_given_back {
             true => AllocateMode::PunchHole,
             false => AllocateMode::Reserve,
@@ -68,11 +77,22 @@ impl Compound<'_> {
     pub(super) async fn seek(&mut self, stateid: &StateId, offset: u64, sought: u32) -> Done {
         let key = self.regular()?;
         self.seen.export(&key)?;
-        let file = self.open_file(&key, stateid, share::READ).await?;
+        let data = self.open_file(&key, stateid, share::READ).await?;
         let sought = match sought {
             content::DATA => Sought::Data,
             content::HOLE => Sought::Hole,
             _ => return Err(Status::UnionNotsupp.into()),
+        };
+        let Data::File(file) = data else {
+            let length = self.seen.blocks(&key)?.attributes().size;
+            if offset >= length {
+                return Err(Status::Nxio.into());
+            }
+            // All of a volume is data.
+            let is_data = matches!(sought, Sought::Data);
+            self.out.bool(!is_data);
+            self.out.u64(if is_data { offset } else { length });
+            return Ok(());
         };
         let whole = file.shared();
         let find = move || {
@@ -109,7 +129,11 @@ impl Compound<'_> {
         let from = self.open_file(&source, &request.source, share::READ);
         let from = from.await?;
         let to = self.open_file(&destination, &request.destination, share::WRITE);
-        Ok((from, to.await?))
+        match (from, to.await?) {
+            (Data::File(from), Data::File(to)) => Ok((from, to)),
+            // Clients copy among volumes themselves.
+            _ => Err(Status::Notsupp),
+        }
     }
 
     pub(super) async fn copy(&mut self, request: &CopyRange) -> Done {

@@ -11,6 +11,15 @@ use super::locks::{LockOwner, Range};
 use super::{Inner, State, compare_seqid, stateid};
 use crate::handle::FileKey;
 
+/// The data of an open file.
+#[derive(Clone)]
+pub(crate) enum Opened {
+    /// It is a file of the machine.
+    File(Arc<File>),
+    /// It is a volume.
+    Volume,
+}
+
 /// An open of a file. Connections keep it, and see when it has ended.
 pub(crate) struct Open {
     pub(crate) id: [u8; 12],
@@ -23,7 +32,7 @@ pub(crate) struct Open {
     /// Opens of all files that deny something.
     denials: Arc<AtomicUsize>,
     is_ended: AtomicBool,
-    file: Mutex<Arc<File>>,
+    file: Mutex<Opened>,
     is_writable: AtomicBool,
 }
 
@@ -56,7 +65,7 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) deny: u32,
     pub(crate) is_reclaimed: bool,
     /// The file, open for what `access` says.
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Opened,
     pub(crate) is_writable: bool,
 }
 
@@ -74,9 +83,9 @@ impl Open {
         self.access.load(Ordering::Acquire) & access == access
     }
 
-    pub(crate) fn file(&self) -> Arc<File> {
+    pub(crate) fn file(&self) -> Opened {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&file)
+        file.clone()
     }
 
     /// Denies others this from now on.

@@ -18,7 +18,7 @@ use weir_reactor::{Instant, SharedSection};
 
 use clients::Client;
 pub(crate) use clients::Principal;
-pub(crate) use files::{Open, OpenRequest, STATE_BYTES};
+pub(crate) use files::{Open, OpenRequest, Opened, STATE_BYTES};
 pub(crate) use locks::{Conflict, Locked};
 pub(crate) use slots::{Begun, Kept, SLOT_BYTES, Session};
 
@@ -172,13 +172,13 @@ impl State {
         self.keeper.keep(&names)
     }
 
-    /// Everything of an export ends.
-    pub(crate) fn end_export(&self, export: u32) {
+    /// Everything ends that clients have of files that are gone.
+    pub(crate) fn end(&self, is_gone: impl Fn(&FileKey) -> bool) {
         let mut inner = self.lock();
         let ids: Vec<[u8; 12]> = inner
             .held
             .iter()
-            .filter(|(_, held)| held.key().export == export)
+            .filter(|(_, held)| is_gone(&held.key()))
             .map(|(&id, _)| id)
             .collect();
         for id in ids {

@@ -80,7 +80,7 @@ fn open(state: &State, client: u64, file: &Arc<File>) -> StateId {
         access: 3,
         deny: 0,
         is_reclaimed: false,
-        file: Arc::clone(file),
+        file: Opened::File(Arc::clone(file)),
         is_writable: true,
     };
     state.open(request, START).unwrap()

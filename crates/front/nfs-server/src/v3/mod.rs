@@ -17,11 +17,10 @@ use weir_nfs::types::share;
 use weir_nfs::v3::{self, Arguments, Procedure};
 use weir_nfs::xdr::padded;
 use weir_nfs::{FileHandle, Reader, Status, Writer};
-use weir_reactor::LocalFile;
 
 use crate::actions::{Changed, can_have, filled, status_of_io};
 use crate::compound::attributes::{FILE_BYTES_MAX, LINKS_MAX, changes_of, type_of};
-use crate::context::{Context, Reply};
+use crate::context::{Context, Data, Reply};
 use crate::handle::{FileKey, Target};
 use crate::replies::{Before, CallKey, Ticket};
 use crate::seen::Seen;
@@ -394,7 +393,10 @@ impl<'a> Procedures<'a> {
     }
 
     /// Attributes of an open file; none in a simulation. A file that was removed is gone, whoever has it open.
-    fn status(&self, key: &FileKey, file: &LocalFile) -> Result<Option<Attributes>, Status> {
+    fn status(&self, key: &FileKey, data: &Data) -> Result<Option<Attributes>, Status> {
+        let Data::File(file) = data else {
+            return Ok(Some(self.seen.blocks(key)?.attributes()));
+        };
         match file.status() {
             Ok(stat) if stat.st_nlink == 0 => {
                 self.seen.context.files.borrow_mut().forget(key);
@@ -410,7 +412,10 @@ impl<'a> Procedures<'a> {
         self.seen.export(&key)?;
         let state = &self.seen.shared().state;
         state.check_unowned(&key, share::READ, self.seen.now())?;
-        let file = self.seen.opened(&key, false).await?;
+        let data = self.seen.opened(&key, false).await?;
+        let Data::File(file) = &data else {
+            return Box::pin(self.read_volume(&key, offset, count)).await;
+        };
         let segment = self.segments.pop_front();
         let segment = segment.filter(|segment| count > 0 && can_have(offset, segment.len()));
         let mut read = None;
@@ -420,21 +425,54 @@ impl<'a> Procedures<'a> {
             let done = file.read(self.seen.reactor(), offset, into).await;
             read = Some(filled(done)?);
         }
-        let attributes = self.status(&key, &file)?;
+        let attributes = self.status(&key, &data)?;
         let length = match &attributes {
             Some(attributes) => attributes.size,
             None => file.length().map_err(status_of_io)?,
         };
-        let bytes = read.as_ref().map_or(0, |segment| segment.len());
-        self.tell(&key, attributes.as_ref());
-        self.out.u32(bytes as u32);
-        self.out.bool(offset.saturating_add(bytes as u64) >= length);
-        self.out.u32(bytes as u32);
-        if let Some(segment) = read.filter(|_| bytes > 0) {
-            self.data.push((self.out.len(), segment.freeze()));
-            self.out.raw(&[0; 3][..padded(bytes) - bytes]);
-        }
+        let read = read.map(Segment::freeze);
+        self.answer_read(&key, attributes.as_ref(), (offset, length), read);
         Ok(())
+    }
+
+    async fn read_volume(&mut self, key: &FileKey, offset: u64, count: u32) -> Result<(), Status> {
+        let mut blocks = self.seen.blocks(key)?;
+        // The volume lends memory, or takes as much itself.
+        let segment = self.segments.pop_front();
+        let count = segment.map_or(0, |segment| segment.len().min(count as usize));
+        let read = blocks.read(&self.seen, offset, count).await?;
+        self.seen.context.answered(blocks.course);
+        let attributes = blocks.attributes();
+        let place = (offset, attributes.size);
+        self.answer_read(key, Some(&attributes), place, read.data);
+        Ok(())
+    }
+
+    /// Answers with what was read of a file of this length from `offset` on.
+    fn answer_read(
+        &mut self,
+        key: &FileKey,
+        attributes: Option<&Attributes>,
+        (offset, length): (u64, u64),
+        data: impl IntoIterator<Item = View>,
+    ) {
+        self.tell(key, attributes);
+        let start = self.out.len();
+        (0..3).for_each(|_| self.out.u32(0));
+        let (at, mut bytes) = (self.out.len(), 0);
+        for view in data.into_iter().filter(|view| !view.is_empty()) {
+            bytes += view.len();
+            self.data.push((at, view));
+        }
+        let is_end = offset.saturating_add(bytes as u64) >= length;
+        self.out.u32_at(start, bytes as u32);
+        self.out.u32_at(start + 4, is_end.into());
+        self.out.u32_at(start + 8, bytes as u32);
+        self.out.raw(&[0; 3][..padded(bytes) - bytes]);
+        self.seen.count(key, |counters| {
+            counters.reads.add(1);
+            counters.bytes_read.add(bytes as u64);
+        });
     }
 
     async fn write(

@@ -10,3 +10,4 @@ mod scene;
 mod sessions;
 mod states;
 mod version3;
+mod volumes;

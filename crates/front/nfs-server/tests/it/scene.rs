@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_files::{Directory, FileError};
+use weir_files::{Directory, FileError, FileSystem};
 use weir_front::{HubLimits, Hubs, ListenAt};
-use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent};
+use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent, Source};
 use weir_reactor::SocketOptions;
 use weir_testing::harness::Harness;
 
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     _folder: tempfile::TempDir,
     pub(crate) path: PathBuf,
     pub(crate) harness: Harness,
-    hubs: Hubs,
+    pub(crate) hubs: Hubs,
     pub(crate) nfs: Nfs,
     pub(crate) address: SocketAddr,
     pub(crate) names: Names,
@@ -42,12 +42,16 @@ pub(crate) fn config() -> NfsConfig {
     }
 }
 
+fn directory(harness: &Harness, path: &Path) -> Directory {
+    Directory::new(Arc::clone(&harness.system), path, None)
+}
+
 /// An export of a directory.
 pub(crate) fn export(harness: &Harness, path: &Path, number: u32, name: &str) -> Export {
     Export {
         number,
-        path: name.to_owned(),
-        files: Arc::new(Directory::new(Arc::clone(&harness.system), path, None)),
+        path: name.into(),
+        source: Source::Files(Arc::new(directory(harness, path))),
         fsid: (7, number.into()),
         is_read_only: false,
         allowed: Allowed::Any,
@@ -64,8 +68,7 @@ pub(crate) fn scene_with(config: NfsConfig, change: impl FnOnce(&mut Export)) ->
     let path = folder.path().join("served");
     std::fs::create_dir(&path).unwrap();
     let harness = Harness::real(2);
-    let mut export = export(&harness, &path, 1, "exports/share");
-    if let Err(error) = export.files.root() {
+    if let Err(error) = directory(&harness, &path).root() {
         assert_eq!(
             error,
             FileError::NotPermitted,
@@ -74,22 +77,38 @@ pub(crate) fn scene_with(config: NfsConfig, change: impl FnOnce(&mut Export)) ->
         eprintln!("skipped: the process has no CAP_DAC_READ_SEARCH");
         return None;
     }
+    let mut export = export(&harness, &path, 1, "exports/share");
     change(&mut export);
+    Some(serving(folder, harness, config, |_| export))
+}
+
+/// A server of an export on two reactors.
+pub(crate) fn scene_of(export: impl FnOnce(&Hubs) -> Export) -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    serving(folder, Harness::real(2), config(), export)
+}
+
+fn serving(
+    folder: tempfile::TempDir,
+    harness: Harness,
+    config: NfsConfig,
+    export: impl FnOnce(&Hubs) -> Export,
+) -> Scene {
     let remotes = harness.run_all(|_, reactor| async move { reactor.remote() });
     let hubs = Hubs::new(&remotes, &HubLimits::default()).unwrap();
     let names = Names::default();
-    let exports = vec![export];
+    let exports = vec![export(&hubs)];
     let (nfs, address) = start(&harness, &hubs, config, &names, &exports);
-    Some(Scene {
+    Scene {
+        path: folder.path().join("served"),
         _folder: folder,
-        path,
         harness,
         hubs,
         nfs,
         address,
         names,
         exports,
-    })
+    }
 }
 
 fn start(

@@ -130,7 +130,11 @@ impl Client3 {
         Ok(read_made(&made?).0)
     }
 
-    fn look_up(&mut self, directory: &[u8], name: &str) -> Result<(Vec<u8>, Attributes), Status> {
+    pub(crate) fn look_up(
+        &mut self,
+        directory: &[u8],
+        name: &str,
+    ) -> Result<(Vec<u8>, Attributes), Status> {
         let found = self.at(Procedure::Lookup, (directory, name), |_| {})?;
         let mut reader = Reader::new(&found);
         let handle = reader.opaque(64).unwrap().to_vec();
@@ -163,7 +167,12 @@ impl Client3 {
     }
 
     /// Reads: what is there, and whether that is the end.
-    fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<(Vec<u8>, bool), Status> {
+    pub(crate) fn read(
+        &mut self,
+        file: &[u8],
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), Status> {
         let read = self.call(Procedure::Read, |writer| {
             writer.opaque(file);
             writer.u64(offset);
@@ -178,7 +187,7 @@ impl Client3 {
     }
 
     /// Writes: what the file is like then, and the verifier.
-    fn write(
+    pub(crate) fn write(
         &mut self,
         file: &[u8],
         offset: u64,
@@ -211,7 +220,12 @@ impl Client3 {
     }
 
     /// Lists a directory in answers of so many bytes: names, and for each whether it came with its file.
-    fn list(&mut self, directory: &[u8], with_files: bool, bytes: u32) -> Vec<(String, bool)> {
+    pub(crate) fn list(
+        &mut self,
+        directory: &[u8],
+        with_files: bool,
+        bytes: u32,
+    ) -> Vec<(String, bool)> {
         let procedure = match with_files {
             true => Procedure::Readdirplus,
             false => Procedure::Readdir,

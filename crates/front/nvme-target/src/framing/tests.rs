@@ -128,6 +128,7 @@ pub(super) fn attached(pool: &Pool, anywhere: bool, depth: usize, requests: &Req
     Attached {
         export: Namespace::new(1, Arc::new(Described), [1; 16]),
         geometry: Cell::new(geometry()),
+        changes: None,
         queue,
         latency: Rc::default(),
     }
