@@ -70,6 +70,9 @@ pub(crate) enum Command {
     /// Directories as NFS exports, and the clients that may use them
     #[command(subcommand)]
     Export(ExportCommand),
+    /// The volumes that NFS serves as files
+    #[command(subcommand)]
+    File(FileCommand),
     /// The hosts that may be allowed
     #[command(subcommand)]
     Host(HostCommand),
@@ -725,7 +728,8 @@ pub(crate) enum ExportCommand {
     Add {
         /// Path at which clients see it, such as /exports/share
         path: ExportPath,
-        /// Source of its files: a directory by its whole path, as in dir:/srv/share
+        /// Source of its files: a directory by its whole path, as in dir:/srv/share, or volumes: for volumes that
+        /// `weir file` adds
         source: String,
         /// Let clients only read
         #[arg(long)]
@@ -751,7 +755,7 @@ pub(crate) enum ExportCommand {
         #[arg(long, value_name = "on|off", value_parser = parse_switch)]
         allow_any_host: Option<bool>,
     },
-    /// Remove an export; its directory stays
+    /// Remove an export; its directory, or its volumes, stay
     Remove {
         /// Its path
         path: ExportPath,
@@ -895,6 +899,53 @@ pub(crate) enum LunCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum FileCommand {
+    /// List the files of one export or of all
+    List {
+        /// The export's path
+        path: Option<ExportPath>,
+    },
+    /// Show a file
+    Show {
+        /// The export's path
+        path: ExportPath,
+        /// The volume's name
+        volume: VolumeName,
+    },
+    /// Serve a volume as a file, whose name is the volume's, of an export with the source volumes:
+    Add {
+        /// The export's path
+        path: ExportPath,
+        /// The volume's name
+        volume: VolumeName,
+        /// Let clients only read it
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// Change a file
+    Set {
+        /// The export's path
+        path: ExportPath,
+        /// The volume's name
+        volume: VolumeName,
+        /// Whether clients may only read it
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        read_only: Option<bool>,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// Remove a file; its volume stays
+    Remove {
+        /// The export's path
+        path: ExportPath,
+        /// The volume's name
+        volume: VolumeName,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// List the sessions; `weir connection` shows and ends the connection of each
     List,
@@ -912,6 +963,12 @@ pub(crate) struct LatencyArguments {
     /// Those of every LUN
     #[arg(long, group = "of")]
     pub(crate) luns: bool,
+    /// Those of one volume that is a file of an export
+    #[arg(long, num_args = 2, value_names = ["PATH", "VOLUME"], group = "of")]
+    pub(crate) file: Vec<String>,
+    /// Those of every volume that is a file
+    #[arg(long, group = "of")]
+    pub(crate) files: bool,
     /// Those of one connection
     #[arg(long, value_name = "ID", group = "of")]
     pub(crate) connection: Option<u64>,

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Export(command) => commands::export::run(&asked, command),
         Command::Target(command) => commands::target::run(&asked, command),
         Command::Lun(command) => commands::lun::run(&asked, command),
+        Command::File(command) => commands::file::run(&asked, command),
         Command::Session(command) => commands::session::run(&asked, command),
         Command::Host(command) => commands::host::run(&asked, command),
         Command::Listener(command) => commands::listener::run(&asked, command),

@@ -13,6 +13,7 @@ use weir_nfs::types::stable;
 use crate::desk::Refused;
 use crate::handle::FileKey;
 use crate::seen::Seen;
+use crate::served::Source;
 use crate::volumes::{VolumeFile, number_of};
 
 /// Times that a part of a block is written again where somebody else wrote to the same block meanwhile.
@@ -263,11 +264,22 @@ fn filled(read: Operation) -> Views {
 }
 
 impl Seen {
+    /// Status of a file that has no volume.
+    fn without(&self, key: &FileKey, number: u32) -> Status {
+        let export = self.snapshot.export(key.export);
+        match export.map(|export| &export.source) {
+            Some(Source::Volumes(volumes)) if volumes.is_absent(number) => Status::Delay,
+            _ => Status::Stale,
+        }
+    }
+
     /// The volume that a file is.
     pub(crate) fn blocks(&self, key: &FileKey) -> Result<Blocks, Status> {
         let number = number_of(&key.id).ok_or(Status::Isdir)?;
         let exports = self.context.exports.borrow();
-        let file = exports.files.get(&number).ok_or(Status::Stale)?;
+        let Some(file) = exports.files.get(&number) else {
+            return Err(self.without(key, number));
+        };
         Ok(Blocks {
             file: Rc::clone(file),
             course: Course::default(),

@@ -16,7 +16,7 @@ use crate::config::NfsConfig;
 use crate::handle::HandleKey;
 use crate::protocol::{About, ClientInfo, NfsShared};
 use crate::replies::Replies;
-use crate::served::{Export, Snapshot};
+use crate::served::{Export, Snapshot, Source};
 use crate::session::NfsSession;
 use crate::state::{Keeper, State};
 use crate::volumes::{VolumeFile, number_of};
@@ -67,6 +67,16 @@ fn is_less(before: &Export, now: Option<&Export>) -> bool {
     now.is_read_only && !before.is_read_only
         || now.allowed != before.allowed
         || before.source.volumes().iter().any(is_less)
+}
+
+/// Tells whether an export has a file no more that is a volume.
+fn is_gone(export: &Export, file: &VolumeFile) -> bool {
+    match &export.source {
+        Source::Volumes(volumes) => {
+            volumes.file(file.number).is_none() && !volumes.is_absent(file.number)
+        }
+        Source::Files(_) => true,
+    }
 }
 
 /// A file that is a volume, as an export has it now; none: it is gone, or another volume has its place.
@@ -156,7 +166,7 @@ impl Nfs {
                 None => state.end(|key| key.export == export.number),
                 Some(still) => {
                     let files = export.source.volumes().iter();
-                    for gone in files.filter(|file| is_in(still, file).is_none()) {
+                    for gone in files.filter(|file| is_gone(still, file)) {
                         let number = Some(gone.number);
                         state
                             .end(|key| key.export == export.number && number_of(&key.id) == number);

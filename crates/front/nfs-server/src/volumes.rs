@@ -4,6 +4,7 @@
 //! stays as it is: it cannot be made, removed, renamed or cut here. Its time of change counts the changes of the volume by whatever
 //! protocol, a nanosecond each, from about when the gateway opened it: clients see by it that others wrote.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,16 +123,20 @@ fn time(since: Duration) -> Time {
 pub struct VolumeFiles {
     /// In the order of their numbers.
     files: Vec<VolumeFile>,
+    /// Names and numbers of files whose volumes are not open.
+    absent: BTreeMap<u32, String>,
     changed: Time,
 }
 
 impl VolumeFiles {
-    /// A directory of these, as it is since then (since the beginning of 1970).
+    /// A directory of these, as it is since then (since the beginning of 1970). Whoever asks for one of those that are `absent`, since
+    /// their volumes are not open, is to ask again.
     #[must_use]
-    pub fn new(mut files: Vec<VolumeFile>, since: Duration) -> Self {
+    pub fn new(mut files: Vec<VolumeFile>, absent: BTreeMap<u32, String>, since: Duration) -> Self {
         files.sort_by_key(|file| file.number);
         VolumeFiles {
             files,
+            absent,
             changed: time(since),
         }
     }
@@ -147,10 +152,19 @@ impl VolumeFiles {
         place.ok().map(|place| &self.files[place])
     }
 
+    /// Tells whether there is a file of that number whose volume is not open.
+    pub(crate) fn is_absent(&self, number: u32) -> bool {
+        self.absent.contains_key(&number)
+    }
+
     /// The file of a name; none: it is the directory.
     fn known(&self, id: &FileId) -> Result<Option<&VolumeFile>, FileError> {
         match number_of(id) {
-            Some(number) => self.file(number).map(Some).ok_or(FileError::Stale),
+            Some(number) => match self.file(number) {
+                Some(file) => Ok(Some(file)),
+                None if self.is_absent(number) => Err(FileError::Absent),
+                None => Err(FileError::Stale),
+            },
             None if id.bytes().is_empty() => Ok(None),
             None => Err(FileError::Stale),
         }
@@ -209,7 +223,13 @@ impl FileSystem for VolumeFiles {
         self.check_directory(directory)?;
         let mut files = self.files.iter();
         let found = files.find(|file| file.name.as_bytes() == name);
-        found.map(VolumeFile::found).ok_or(FileError::NotFound)
+        match found {
+            Some(found) => Ok(found.found()),
+            None if self.absent.values().any(|one| one.as_bytes() == name) => {
+                Err(FileError::Absent)
+            }
+            None => Err(FileError::NotFound),
+        }
     }
 
     fn parent(&self, directory: &FileId) -> Result<Found, FileError> {

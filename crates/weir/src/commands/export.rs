@@ -2,7 +2,7 @@
 
 use weir_gateway::api::views::ExportView;
 use weir_gateway::name::ExportPath;
-use weir_gateway::state::{ExportPatch, ExportSpec};
+use weir_gateway::state::{ExportPatch, ExportSpec, VOLUMES_SOURCE};
 
 use super::Asked;
 use crate::cli::ExportCommand;
@@ -56,7 +56,7 @@ pub(crate) fn run(asked: &Asked, command: ExportCommand) -> Result<String, Failu
         }
         ExportCommand::Remove { path: export } => {
             client.delete(&path(&export))?;
-            Ok(asked.show_done(&format!("removed export {export}; its directory stays")))
+            Ok(asked.show_done(&format!("removed export {export}; what it served stays")))
         }
     }
 }
@@ -95,12 +95,21 @@ fn show(view: ExportView) -> String {
         true => "any".to_owned(),
         false => lines(&view.allowed_addresses),
     };
+    let files: Vec<_> = view.files.iter().map(|file| &file.volume).collect();
+    let files = match &view.source[..] {
+        VOLUMES_SOURCE if files.is_empty() => {
+            "none: `weir file add` makes volumes files".to_owned()
+        }
+        VOLUMES_SOURCE => lines(files),
+        _ => "those of the directory".to_owned(),
+    };
     values(&[
         ("path", view.path.to_string()),
         ("source", view.source.clone()),
         ("UUID", view.uuid.to_string()),
         ("access", access(&view).to_owned()),
         ("clients", clients),
+        ("files", files),
         ("state", state(&view)),
     ])
 }

@@ -1,7 +1,7 @@
 //! `weir latency`.
 
 use weir_gateway::api::latency::{
-    Command, CommandTimes, ConnectionLatency, LunLatency, NamespaceLatency, Times,
+    Command, CommandTimes, ConnectionLatency, FileLatency, LunLatency, NamespaceLatency, Times,
 };
 
 use super::Asked;
@@ -19,6 +19,8 @@ pub(crate) fn run(asked: &Asked, arguments: LatencyArguments) -> Result<String, 
         namespace,
         lun,
         luns,
+        file,
+        files,
         connection,
         connections,
         interval,
@@ -39,6 +41,14 @@ pub(crate) fn run(asked: &Asked, arguments: LatencyArguments) -> Result<String, 
         let path = format!("/v1/iscsi/targets/{}/luns", segment(iqn));
         let answer = get(&format!("{path}/{}/latency", segment(lun)))?;
         return asked.show(&answer, |view| of_luns(vec![view]));
+    }
+    if files {
+        return asked.show(&get("/v1/latency/files")?, of_files);
+    }
+    if let [path, volume] = &file[..] {
+        let path = format!("/v1/nfs/exports/{}/files", segment(path));
+        let answer = get(&format!("{path}/{}/latency", segment(volume)))?;
+        return asked.show(&answer, |view| of_files(vec![view]));
     }
     if let [nqn, nsid] = &namespace[..] {
         let path = format!("/v1/subsystems/{}/namespaces", segment(nqn));
@@ -62,6 +72,14 @@ fn of_luns(views: Vec<LunLatency>) -> String {
         (names, view.commands)
     };
     of_exports("TARGET", "LUN", views.into_iter().map(of))
+}
+
+fn of_files(views: Vec<FileLatency>) -> String {
+    let of = |view: FileLatency| {
+        let names = [view.export.to_string(), view.volume.to_string()];
+        (names, view.commands)
+    };
+    of_exports("EXPORT", "VOLUME", views.into_iter().map(of))
 }
 
 /// The rows of what a group serves, by names of group and member.

@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod export;
+pub(crate) mod file;
 pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod latency;

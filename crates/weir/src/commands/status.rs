@@ -39,6 +39,7 @@ fn limits(view: &StatusView) -> String {
     let counts = [
         (view.limited_namespaces, "namespaces"),
         (view.limited_luns, "LUNs"),
+        (view.limited_files, "files"),
     ];
     let limited = counts.iter().filter(|(count, _)| *count > 0);
     let limited: Vec<_> = limited
@@ -174,6 +175,7 @@ fn show(view: StatusView) -> String {
         ("targets", view.targets.to_string()),
         ("LUNs", view.luns.to_string()),
         ("exports", view.exports.to_string()),
+        ("files", view.files.to_string()),
         ("limits", limits),
         ("hosts", view.hosts.to_string()),
         ("listeners", view.listeners.to_string()),

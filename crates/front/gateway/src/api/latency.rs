@@ -13,7 +13,7 @@ use weir_front::{CommandKind, Histogram, Latency, Stage, StageTimes};
 use super::input::{Names, Options};
 use super::{ApiError, Refusals, Shared};
 use crate::engine::{EngineError, Reply};
-use crate::name::{IscsiName, Nqn};
+use crate::name::{ExportPath, IscsiName, Nqn, VolumeName};
 use crate::state::ExportName;
 
 /// Longest interval that can be looked at, in seconds.
@@ -95,6 +95,17 @@ pub struct LunLatency {
     /// The number.
     pub lun: u16,
     /// By kind of command; those that occurred.
+    pub commands: Vec<CommandTimes>,
+}
+
+/// Where the time went of requests of a volume that is a file of an NFS export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileLatency {
+    /// Path of its export.
+    pub export: ExportPath,
+    /// The volume.
+    pub volume: VolumeName,
+    /// By kind of request; those that occurred.
     pub commands: Vec<CommandTimes>,
 }
 
@@ -183,6 +194,14 @@ fn of_lun(target: IscsiName, lun: u16, latency: &Latency) -> LunLatency {
     }
 }
 
+fn of_file(export: ExportPath, volume: VolumeName, latency: &Latency) -> FileLatency {
+    FileLatency {
+        export,
+        volume,
+        commands: commands(latency),
+    }
+}
+
 fn of_connection(connection: u64, latency: &Latency) -> ConnectionLatency {
     ConnectionLatency {
         connection,
@@ -244,6 +263,45 @@ pub(super) async fn lun(
     // It is not among what is served while its volume is not open.
     let latency = over(interval, ask).await?.remove(&export);
     Ok(Json(of_lun(target, lun, &latency.unwrap_or_default())))
+}
+
+/// Lists where the time went of requests of volumes that are files of NFS exports. Those whose volume is not open are left out.
+#[utoipa::path(get, path = "/v1/latency/files", tag = "running",
+    operation_id = "list_file_latencies", params(Over),
+    responses((status = 200, body = Vec<FileLatency>), Refusals))]
+pub(super) async fn files(
+    State(context): Shared,
+    Options(interval): Options<Over>,
+) -> Result<Json<Vec<FileLatency>>, ApiError> {
+    let engine = context.control.engine();
+    let all = over(interval, || engine.export_latencies(None)).await?;
+    let view = |(export, latency): (ExportName, Latency)| {
+        let (path, volume) = export.file()?;
+        Some(of_file(path, volume, &latency))
+    };
+    Ok(Json(all.into_iter().filter_map(view).collect()))
+}
+
+/// Shows where the time went of requests of a volume that is a file of an NFS export.
+#[utoipa::path(get, path = "/v1/nfs/exports/{path}/files/{volume}/latency", tag = "running",
+    operation_id = "show_file_latency",
+    params(("path" = ExportPath, Path), ("volume" = VolumeName, Path), Over),
+    responses((status = 200, body = FileLatency), Refusals))]
+pub(super) async fn file(
+    State(context): Shared,
+    Names((path, volume)): Names<(ExportPath, VolumeName)>,
+    Options(interval): Options<Over>,
+) -> Result<Json<FileLatency>, ApiError> {
+    let control = &context.control;
+    control.state().file(&path, &volume)?;
+    let export = ExportName::File {
+        path: path.clone(),
+        volume: volume.clone(),
+    };
+    let ask = || control.engine().export_latencies(Some(export.clone()));
+    // It is not among what is served while its volume is not open.
+    let latency = over(interval, ask).await?.remove(&export);
+    Ok(Json(of_file(path, volume, &latency.unwrap_or_default())))
 }
 
 /// Lists where the time of connections' commands went.

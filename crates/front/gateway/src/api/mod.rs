@@ -152,6 +152,13 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
             exports::set,
             exports::remove
         ))
+        .routes(routes!(exports::list_files))
+        .routes(routes!(
+            exports::show_file,
+            exports::add_file,
+            exports::set_file,
+            exports::remove_file
+        ))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::show, hosts::add, hosts::set, hosts::remove))
         .routes(routes!(listeners::list))
@@ -169,6 +176,8 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(latency::connections))
         .routes(routes!(latency::luns))
         .routes(routes!(latency::lun))
+        .routes(routes!(latency::files))
+        .routes(routes!(latency::file))
         .routes(routes!(latency::namespace))
         .routes(routes!(latency::connection))
         .routes(routes!(running::status))

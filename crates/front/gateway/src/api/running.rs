@@ -71,7 +71,6 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
     let engine = control.engine();
     let connections = engine.connections().await?;
     let is_session = |connection: &&ConnectionReport| connection.session.is_some();
-    let limited_luns = limited_luns(&state);
     Ok(Json(StatusView {
         version: about.version.to_owned(),
         process: std::process::id(),
@@ -82,11 +81,15 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
         volumes: state.volumes.len(),
         subsystems: state.subsystems.len(),
         namespaces: state.namespaces().count(),
-        limited_namespaces: limited(&state).count() - limited_luns,
+        limited_namespaces: count_limited(&state, |name| {
+            matches!(name, ExportName::Namespace { .. })
+        }),
         targets: state.targets.len(),
         exports: state.exports.len(),
         luns: state.luns().count(),
-        limited_luns,
+        limited_luns: count_limited(&state, |name| matches!(name, ExportName::Lun { .. })),
+        files: state.files().count(),
+        limited_files: count_limited(&state, |name| matches!(name, ExportName::File { .. })),
         sessions: connections.iter().filter(is_session).count(),
         throttled: throttled(&context),
         hosts: state.hosts.len(),
@@ -105,9 +108,10 @@ fn limited(state: &State) -> impl Iterator<Item = Export<'_>> {
     state.exports().filter(|export| !export.qos.is_empty())
 }
 
-fn limited_luns(state: &State) -> usize {
-    let is_lun = |export: &Export<'_>| matches!(export.name, ExportName::Lun { .. });
-    limited(state).filter(is_lun).count()
+fn count_limited(state: &State, is_of_kind: impl Fn(&ExportName) -> bool) -> usize {
+    limited(state)
+        .filter(|export| is_of_kind(&export.name))
+        .count()
 }
 
 /// What waited for the limits of all that has some.
@@ -152,7 +156,16 @@ const OF_LUNS: LimitMetrics = LimitMetrics {
     waiting: "weir_lun_throttled_waiting",
 };
 
-/// The limits, and what waited for them, by namespace and by logical unit; nothing of those without limits.
+const OF_FILES: LimitMetrics = LimitMetrics {
+    labels: ["export", "volume"],
+    limit: "weir_file_limit",
+    burst: "weir_file_limit_burst",
+    requests: "weir_file_throttled_requests_total",
+    seconds: "weir_file_throttled_seconds_total",
+    waiting: "weir_file_throttled_waiting",
+};
+
+/// The limits, and what waited for them, by namespace, by logical unit and by file; nothing of those without limits.
 fn limit_families(context: &Context) -> Vec<Family> {
     let state = context.control.state();
     let namespace = |export: &Export<'_>| {
@@ -164,7 +177,12 @@ fn limit_families(context: &Context) -> Vec<Family> {
         Some([target.to_string(), lun.to_string()])
     };
     let mut families = OF_NAMESPACES.families(context, &state, namespace);
+    let file = |export: &Export<'_>| {
+        let (path, volume) = export.name.clone().file()?;
+        Some([path.to_string(), volume.to_string()])
+    };
     families.extend(OF_LUNS.families(context, &state, lun));
+    families.extend(OF_FILES.families(context, &state, file));
     families
 }
 

@@ -15,8 +15,9 @@ use crate::name::{
     Nguid, Nqn, Serial, VolumeName,
 };
 use crate::state::{
-    ChapUsers, ControllerIds, ExportName, Host, ListenerKind, Lun, Namespace, NfsExport, Portal,
-    Protocol, ProtocolName, Qos, SocketOptions, State, Subsystem, Target, Visibility, Volume,
+    ChapUsers, ControllerIds, ExportName, Host, ListenerKind, Lun, Namespace, NfsExport, NfsFile,
+    Portal, Protocol, ProtocolName, Qos, SocketOptions, State, Subsystem, Target, Visibility,
+    Volume,
 };
 
 /// Whether a volume can be used.
@@ -313,14 +314,26 @@ pub struct ExportView {
     /// The addresses of the clients that may use it.
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
     pub allowed_addresses: Vec<AddressRange>,
+    /// The volumes that are its files, where it is one of volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileView>,
     /// Reason for which clients have to wait: the directory is not there, as where its disk is not mounted. Missing where all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl ExportView {
-    pub(super) fn new(path: &ExportPath, export: &NfsExport, problem: Option<String>) -> Self {
+    pub(super) fn new(
+        engine: &dyn Engine,
+        path: &ExportPath,
+        export: &NfsExport,
+        problem: Option<String>,
+    ) -> Self {
+        let files = export.files.iter();
+        let view =
+            |(volume, file): (&VolumeName, &NfsFile)| FileView::new(engine, path, volume, file);
         Self {
+            files: files.map(view).collect(),
             path: path.clone(),
             source: export.source.clone(),
             uuid: export.uuid,
@@ -328,6 +341,51 @@ impl ExportView {
             allow_any_host: export.allow_any_host,
             allowed_addresses: export.allowed_addresses.iter().copied().collect(),
             problem,
+        }
+    }
+}
+
+/// A volume that is a file of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileView {
+    /// Path of its export.
+    pub export: ExportPath,
+    /// The volume, whose name is the file's.
+    pub volume: VolumeName,
+    /// Whether clients may only read it.
+    pub read_only: bool,
+    /// Its limits.
+    pub qos: Qos,
+    /// What waited for them; missing while its volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<ThrottledReport>,
+    /// Whether its volume is open, so that clients can use it.
+    pub online: bool,
+    /// Its size in bytes; missing while its volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}
+
+impl FileView {
+    pub(super) fn new(
+        engine: &dyn Engine,
+        path: &ExportPath,
+        volume: &VolumeName,
+        file: &NfsFile,
+    ) -> Self {
+        let report = engine.volume(volume);
+        let export = ExportName::File {
+            path: path.clone(),
+            volume: volume.clone(),
+        };
+        Self {
+            export: path.clone(),
+            volume: volume.clone(),
+            read_only: file.read_only,
+            qos: file.qos,
+            throttled: engine.throttled(&export),
+            online: report.as_ref().is_some_and(|report| !report.lost),
+            size_bytes: report.map(|report| report.size_bytes),
         }
     }
 }
@@ -531,6 +589,12 @@ pub struct StatusView {
     /// Logical units that have limits.
     #[serde(default)]
     pub limited_luns: usize,
+    /// Volumes that are files of NFS exports.
+    #[serde(default)]
+    pub files: usize,
+    /// Of these, those with limits.
+    #[serde(default)]
+    pub limited_files: usize,
     /// iSCSI sessions, those of discovery among them.
     #[serde(default)]
     pub sessions: usize,

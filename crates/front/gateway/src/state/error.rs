@@ -21,6 +21,8 @@ pub enum Kind {
     Lun,
     /// An NFS export.
     Export,
+    /// A volume that is a file of an export.
+    File,
     /// A listener.
     Listener,
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Kind {
             Self::Target => "target",
             Self::Lun => "LUN",
             Self::Export => "export",
+            Self::File => "file",
             Self::Listener => "listener",
         })
     }

@@ -27,6 +27,13 @@ pub enum ExportName {
         /// Path at which clients see it.
         path: ExportPath,
     },
+    /// A file of an NFS export.
+    File {
+        /// The export.
+        path: ExportPath,
+        /// The volume, which is the file's name.
+        volume: VolumeName,
+    },
 }
 
 impl ExportName {
@@ -34,7 +41,7 @@ impl ExportName {
     pub fn namespace(self) -> Option<(Nqn, u32)> {
         match self {
             Self::Namespace { subsystem, nsid } => Some((subsystem, nsid)),
-            Self::Lun { .. } | Self::Directory { .. } => None,
+            _ => None,
         }
     }
 
@@ -42,7 +49,15 @@ impl ExportName {
     pub fn lun(self) -> Option<(IscsiName, u16)> {
         match self {
             Self::Lun { target, lun } => Some((target, lun)),
-            Self::Namespace { .. } | Self::Directory { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// The export and the volume of a file.
+    pub fn file(self) -> Option<(ExportPath, VolumeName)> {
+        match self {
+            Self::File { path, volume } => Some((path, volume)),
+            _ => None,
         }
     }
 }
@@ -55,6 +70,7 @@ impl fmt::Display for ExportName {
             }
             Self::Lun { target, lun } => write!(formatter, "LUN {lun} of target {target}"),
             Self::Directory { path } => write!(formatter, "export {path}"),
+            Self::File { path, volume } => write!(formatter, "file {volume} of export {path}"),
         }
     }
 }
@@ -121,6 +137,14 @@ impl State {
             volume: &lun.volume,
             qos: &lun.qos,
         });
-        namespaces.chain(luns)
+        let files = self.files().map(|(path, volume, file)| Export {
+            name: ExportName::File {
+                path: path.clone(),
+                volume: volume.clone(),
+            },
+            volume,
+            qos: &file.qos,
+        });
+        namespaces.chain(luns).chain(files)
     }
 }

@@ -32,7 +32,10 @@ pub use self::iscsi::{
     ALIAS_LENGTH_MAX, Chap, ChapUsers, Credentials, IscsiChange, LUN_MAX, Lun, LunPatch, LunSpec,
     Target, TargetPatch, TargetSpec, USER_LENGTH_MAX,
 };
-pub use self::nfs::{DIRECTORY_SCHEME, ExportPatch, ExportSpec, NfsChange, NfsExport};
+pub use self::nfs::{
+    DIRECTORY_SCHEME, ExportPatch, ExportSpec, FileSpec, NfsChange, NfsExport, NfsFile,
+    VOLUMES_SOURCE,
+};
 pub use self::nvme::{
     ANA_GROUP, CONTROLLER_ID_MAX, ControllerIds, ListenerKind, NSID_MAX, Namespace, NamespacePatch,
     NamespaceSpec, NvmeChange, Subsystem, SubsystemPatch, SubsystemSpec, Visibility,
@@ -79,7 +82,7 @@ pub struct State {
     /// The NFS exports by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exports: BTreeMap<ExportPath, NfsExport>,
-    /// The last number that an export was given.
+    /// The last number that an export, or a file of one, was given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub last_export: u32,
     /// The portals by address.

@@ -1,19 +1,23 @@
 //! NFS's part of the state: exports, and the changes of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::{random, same};
-use super::{ExportName, Kind, Random, State, StateError};
-use crate::name::{AddressRange, ExportPath, is_path_within};
+use super::{ExportName, Kind, Qos, QosPatch, Random, State, StateError};
+use crate::name::{AddressRange, ExportPath, VolumeName, is_path_within};
 
 /// Beginning of the source of an export that is a directory.
 pub const DIRECTORY_SCHEME: &str = "dir:";
+/// Source of an export whose files are volumes.
+pub const VOLUMES_SOURCE: &str = "volumes:";
 /// Longest source of an export, in bytes.
 const SOURCE_LENGTH_MAX: usize = 4096;
+/// Most volumes that are files of one export.
+const FILES_MAX: usize = 1024;
 /// Most ranges of addresses of one export.
 const ADDRESSES_MAX: usize = 1024;
 
@@ -25,7 +29,7 @@ pub struct NfsExport {
     pub number: u32,
     /// Its identity for clients (fsid).
     pub uuid: Uuid,
-    /// Source of its files, such as `dir:/srv/share`.
+    /// Source of its files, such as `dir:/srv/share` or `volumes:`.
     pub source: String,
     /// Name of its root on its file system. Where it is another one, as where a disk is not mounted, nothing is served.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -36,13 +40,41 @@ pub struct NfsExport {
     pub allow_any_host: bool,
     /// The addresses of the clients that may use it.
     pub allowed_addresses: BTreeSet<AddressRange>,
+    /// The volumes that are its files, where it is one of volumes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<VolumeName, NfsFile>,
 }
 
 impl NfsExport {
-    /// The path of the directory that it serves.
-    pub fn directory(&self) -> &str {
-        directory_of(&self.source).unwrap_or_default()
+    /// The path of the directory that it serves; none: it is one of volumes.
+    pub fn directory(&self) -> Option<&str> {
+        directory_of(&self.source)
     }
+}
+
+/// A volume that is a file of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NfsFile {
+    /// Its number, which its file handles have in them; no other file and no export of this gateway ever has it.
+    pub number: u32,
+    /// Lets clients only read.
+    pub read_only: bool,
+    /// Its limits.
+    #[serde(default, skip_serializing_if = "Qos::is_empty")]
+    pub qos: Qos,
+}
+
+/// Properties of a volume as a file. When it is added, what is left out has its default; when it is changed, that stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// Lets clients only read; not unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Its limits; none unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<QosPatch>,
 }
 
 /// The path of the directory that a source names.
@@ -55,7 +87,8 @@ fn directory_of(source: &str) -> Option<&str> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSpec {
-    /// Source of its files: a directory of the gateway's machine, as in `dir:/srv/share`.
+    /// Source of its files: a directory of the gateway's machine, as in `dir:/srv/share`, or `volumes:`, whose files are volumes that
+    /// are added one by one.
     #[schema(example = "dir:/srv/share")]
     pub source: String,
     /// Lets clients only read; not unless given.
@@ -111,13 +144,44 @@ pub enum NfsChange {
         /// Path at which clients see it.
         path: ExportPath,
     },
+    /// Makes a volume a file of an export.
+    AddFile {
+        /// Path of the export.
+        path: ExportPath,
+        /// The volume.
+        volume: VolumeName,
+        /// Its properties there.
+        spec: FileSpec,
+    },
+    /// Changes a volume's properties as a file.
+    SetFile {
+        /// Path of the export.
+        path: ExportPath,
+        /// The volume.
+        volume: VolumeName,
+        /// Changes.
+        patch: FileSpec,
+    },
+    /// Removes a file of an export. Its volume stays.
+    RemoveFile {
+        /// Path of the export.
+        path: ExportPath,
+        /// The volume.
+        volume: VolumeName,
+    },
 }
 
 impl NfsChange {
     /// Tells whether it takes a right to `export` from clients, or took it before where it asks for what is already so.
     pub(super) fn takes_from(&self, export: &ExportName) -> bool {
-        let ExportName::Directory { path: of } = export else {
-            return false;
+        let (of, file) = match export {
+            ExportName::Directory { path } => (path, None),
+            ExportName::File { path, volume } => (path, Some(volume)),
+            _ => return false,
+        };
+        // What is under way is known by the export alone.
+        let is_of = |path: &ExportPath, volume: &VolumeName| {
+            path == of && file.is_none_or(|file| file == volume)
         };
         match self {
             Self::RemoveExport { path } => path == of,
@@ -127,7 +191,13 @@ impl NfsChange {
                     || patch.allowed_addresses.is_some();
                 path == of && takes
             }
-            Self::AddExport { .. } => false,
+            Self::SetFile {
+                path,
+                volume,
+                patch,
+            } => is_of(path, volume) && patch.read_only == Some(true),
+            Self::RemoveFile { path, volume } => is_of(path, volume),
+            Self::AddExport { .. } | Self::AddFile { .. } => false,
         }
     }
 }
@@ -142,9 +212,66 @@ impl State {
         self.exports.get(path).ok_or_else(unknown)
     }
 
+    /// The volume that is a file of an export.
+    ///
+    /// # Errors
+    /// There is none; the error knows the closest name.
+    pub fn file(&self, path: &ExportPath, volume: &VolumeName) -> Result<&NfsFile, StateError> {
+        let files = &self.export(path)?.files;
+        let unknown = || StateError::unknown(Kind::File, volume, files.keys());
+        files.get(volume).ok_or_else(unknown)
+    }
+
+    /// All volumes that are files, with their exports.
+    pub fn files(&self) -> impl Iterator<Item = (&ExportPath, &VolumeName, &NfsFile)> {
+        self.exports.iter().flat_map(|(path, export)| {
+            let files = export.files.iter();
+            files.map(move |(volume, file)| (path, volume, file))
+        })
+    }
+
+    fn check_files(&self, path: &ExportPath, export: &NfsExport) -> Result<(), StateError> {
+        if export.files.len() > FILES_MAX {
+            return Err(StateError::LimitReached {
+                kind: Kind::File,
+                limit: FILES_MAX,
+            });
+        }
+        for (volume, file) in &export.files {
+            check_is_of_volumes(path, export)?;
+            self.volume(volume)?;
+            file.qos.check()?;
+            if file.number == 0 || file.number > self.last_export {
+                let what = format!("number of file {volume} of export {path}");
+                return Err(StateError::invalid(
+                    what,
+                    "is none that was given to a file",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), StateError> {
+        let mut known = BTreeSet::new();
+        let exports = self.exports.values().map(|export| export.number);
+        let files = self.files().map(|(_, _, file)| file.number);
+        for number in exports.chain(files) {
+            if !known.insert(number) {
+                return Err(StateError::invalid(
+                    format!("number {number} of an export or of a file"),
+                    "is another one's already",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn check_exports(&self) -> Result<(), StateError> {
+        self.check_numbers()?;
         for (path, export) in &self.exports {
             check_source(&export.source)?;
+            self.check_files(path, export)?;
             if export.allowed_addresses.len() > ADDRESSES_MAX {
                 let problem = "must be at most 1024 ranges";
                 return Err(StateError::invalid("allowed_addresses", problem));
@@ -168,17 +295,18 @@ impl State {
                 let problem = format!("is within export {other_path}: exports do not nest");
                 return Err(StateError::invalid(format!("export {path}"), problem));
             }
-            if is_path_within(export.directory(), other.directory()) {
+            let directories = export.directory().zip(other.directory());
+            if directories.is_some_and(|(one, other)| is_path_within(one, other)) {
                 let problem = format!(
                     "is within {}, which export {other_path} serves: exports do not nest",
                     other.source
                 );
                 return Err(StateError::invalid(&export.source, problem));
             }
-            if export.number == other.number || export.uuid == other.uuid {
+            if export.uuid == other.uuid {
                 return Err(StateError::IdentifierTaken {
-                    field: "number or UUID",
-                    value: export.number.to_string(),
+                    field: "UUID",
+                    value: export.uuid.to_string(),
                     owner: format!("export {other_path}"),
                 });
             }
@@ -209,7 +337,55 @@ impl State {
                 self.exports.remove(path);
                 Ok(())
             }
+            NfsChange::AddFile { path, volume, spec } => self.add_file(path, volume, spec),
+            NfsChange::SetFile {
+                path,
+                volume,
+                patch,
+            } => {
+                let mut file = self.file(path, volume)?.clone();
+                file.read_only = patch.read_only.unwrap_or(file.read_only);
+                file.qos = patch.qos.unwrap_or_default().applied_to(&file.qos);
+                self.export_mut(path)?.files.insert(volume.clone(), file);
+                Ok(())
+            }
+            NfsChange::RemoveFile { path, volume } => {
+                self.file(path, volume)?;
+                self.export_mut(path)?.files.remove(volume);
+                Ok(())
+            }
         }
+    }
+
+    fn export_mut(&mut self, path: &ExportPath) -> Result<&mut NfsExport, StateError> {
+        self.export(path)?;
+        Ok(self.exports.get_mut(path).expect("it is there"))
+    }
+
+    fn add_file(
+        &mut self,
+        path: &ExportPath,
+        volume: &VolumeName,
+        spec: &FileSpec,
+    ) -> Result<(), StateError> {
+        let export = self.export(path)?;
+        check_is_of_volumes(path, export)?;
+        self.volume(volume)?;
+        if let Some(found) = export.files.get(volume) {
+            let (kind, name) = (Kind::File, format!("{volume} of export {path}"));
+            let wanted = spec.read_only.as_ref();
+            same(kind, &name, "read_only", &found.read_only, wanted)?;
+            let qos = spec.qos.map(|asked| asked.applied_to(&found.qos));
+            return same(kind, &name, "qos", &found.qos, qos.as_ref());
+        }
+        self.last_export += 1;
+        let file = NfsFile {
+            number: self.last_export,
+            read_only: spec.read_only.unwrap_or(false),
+            qos: spec.qos.unwrap_or_default().applied_to(&Qos::default()),
+        };
+        self.export_mut(path)?.files.insert(volume.clone(), file);
+        Ok(())
     }
 
     fn add_export(
@@ -240,9 +416,23 @@ impl State {
             read_only: spec.read_only.unwrap_or(false),
             allow_any_host: spec.allow_any_host.unwrap_or(false),
             allowed_addresses: spec.allowed_addresses.clone().unwrap_or_default(),
+            files: BTreeMap::new(),
         };
         self.exports.insert(path.clone(), export);
         Ok(())
+    }
+}
+
+/// Checks that files of an export may be volumes.
+fn check_is_of_volumes(path: &ExportPath, export: &NfsExport) -> Result<(), StateError> {
+    match &export.source[..] {
+        VOLUMES_SOURCE => Ok(()),
+        source => Err(StateError::invalid(
+            format!("export {path}"),
+            format!(
+                "serves {source}: volumes are files of exports whose source is {VOLUMES_SOURCE}"
+            ),
+        )),
     }
 }
 
@@ -252,8 +442,13 @@ fn check_source(source: &str) -> Result<(), StateError> {
     if source.len() > SOURCE_LENGTH_MAX || source.chars().any(char::is_control) {
         return refuse("must have at most 4096 bytes, and no control characters");
     }
+    if source == VOLUMES_SOURCE {
+        return Ok(());
+    }
     let Some(path) = directory_of(source) else {
-        return refuse("must be a directory by its whole path, as in dir:/srv/share");
+        return refuse(
+            "must be a directory by its whole path, as in dir:/srv/share, or volumes: for volumes as files",
+        );
     };
     let is_plain = |name: &str| !matches!(name, "" | "." | "..");
     if path != "/" && !path[1..].split('/').all(is_plain) {

@@ -1,6 +1,6 @@
 //! Volumes as files.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,11 @@ fn export(files: Vec<VolumeFile>) -> Export {
     Export {
         number: 1,
         path: "exports/share".into(),
-        source: Source::Volumes(Arc::new(VolumeFiles::new(files, Duration::from_secs(5)))),
+        source: Source::Volumes(Arc::new(VolumeFiles::new(
+            files,
+            BTreeMap::new(),
+            Duration::from_secs(5),
+        ))),
         fsid: (7, 1),
         is_read_only: false,
         allowed: Allowed::Any,
@@ -331,6 +335,35 @@ fn what_is_gone_is_stale_and_what_waits_for_it_too() {
         .put(&again.1)
         .write(&StateId::ANONYMOUS, 0, 0, &[0; 512]);
     assert_eq!(client.status(anonymous), Status::Rofs);
+}
+
+#[test]
+fn clients_of_a_volume_that_is_not_open_ask_again() {
+    let guard = guarded(512);
+    let mut scene = served(guard.clone());
+    let mut client = Client::new(scene.address, "client");
+    let file_of = open(&mut client);
+    assert_eq!(write(&mut client, &file_of, 0, 0, &[3; 512]), Status::Ok);
+    let absent = BTreeMap::from([(11, "disk".to_owned())]);
+    let mut closed = export(Vec::new());
+    closed.source = Source::Volumes(Arc::new(VolumeFiles::new(
+        Vec::new(),
+        absent,
+        Duration::from_secs(5),
+    )));
+    scene.apply(vec![closed]);
+    for asked in [
+        ops().put(&file_of.1).read(&file_of.0, 0, 512),
+        ops().put(&file_of.1).write(&file_of.0, 0, 0, &[4; 512]),
+        ops().put(&file_of.1).attributes(&[number::SIZE]),
+        ops().share().lookup("disk"),
+        ops().share().open("other", "disk", 3, 0, true),
+    ] {
+        assert_eq!(client.status(asked), Status::Delay);
+    }
+    assert_eq!(client.status(ops().share().lookup("other")), Status::Noent);
+    scene.apply(vec![export(vec![file(&scene.hubs, 11, "disk", guard)])]);
+    assert!(read(&mut client, &file_of, 0, 512).1 == [3; 512]);
 }
 
 /// The registrant of some host.

@@ -63,6 +63,57 @@ impl ReactorEngine {
 /// One counter or gauge, by what its number is taken from.
 pub(super) type Column<T> = (&'static str, Kind, &'static str, fn(&T) -> Value);
 
+/// The counters of a group of exports of one protocol, by the beginning of their names.
+macro_rules! io_columns {
+    ($prefix:literal) => {
+        &[
+            (
+                concat!($prefix, "_reads_total"),
+                $crate::metrics::Kind::Counter,
+                "Commands that read or verify and ended well.",
+                |row: &weir_front::IoTotals| row.reads.into(),
+            ),
+            (
+                concat!($prefix, "_writes_total"),
+                $crate::metrics::Kind::Counter,
+                "Commands that write and ended well.",
+                |row| row.writes.into(),
+            ),
+            (
+                concat!($prefix, "_other_commands_total"),
+                $crate::metrics::Kind::Counter,
+                "Other commands that ended well.",
+                |row| row.other_commands.into(),
+            ),
+            (
+                concat!($prefix, "_read_bytes_total"),
+                $crate::metrics::Kind::Counter,
+                "Bytes read by hosts.",
+                |row| row.bytes_read.into(),
+            ),
+            (
+                concat!($prefix, "_written_bytes_total"),
+                $crate::metrics::Kind::Counter,
+                "Bytes written by hosts.",
+                |row| row.bytes_written.into(),
+            ),
+            (
+                concat!($prefix, "_media_errors_total"),
+                $crate::metrics::Kind::Counter,
+                "Commands that failed because a medium did.",
+                |row| row.media_errors.into(),
+            ),
+            (
+                concat!($prefix, "_failed_commands_total"),
+                $crate::metrics::Kind::Counter,
+                "Commands that failed for any reason.",
+                |row| row.failed_commands.into(),
+            ),
+        ]
+    };
+}
+pub(super) use io_columns;
+
 /// A family for each column, with a sample for each row.
 fn families<T>(label: &'static str, rows: &[(String, T)], columns: &[Column<T>]) -> Vec<Family> {
     let family = |&(name, kind, help, value): &Column<T>| {

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_front::{FrontError, FrontStats, Hubs, IoTotals, Latency, Limits, ListenAt};
+use weir_front::{FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
 use weir_iscsi::names::Name;
 use weir_iscsi_target::{
     Allowed, Authentication, ConnectionInfo, Credentials, Iscsi, IscsiConfig, ListenerConfig,
     Lun as Offered, Portal, Revoked, SessionInfo, Snapshot, Target as OfferedTarget,
 };
 
-use super::counters::Column;
+use super::counters::io_columns;
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
 use super::listen::{Socket, socket_report};
 use crate::config::Config;
 use crate::engine::{ConnectionReport, RevokedReport, SessionReport};
 use crate::limits::Plan;
-use crate::metrics::Kind::Counter;
 use crate::name::{HostName, IscsiName};
 use crate::state::{
     ChapSecrets, ChapUsers, ExportName, InitiatorName, Lun, Protocol, State, Target, Visibility,
@@ -34,58 +33,13 @@ pub(super) const KIND: FrontEndKind = FrontEndKind {
     start,
 };
 
-const TARGET: &[Column<IoTotals>] = &[
-    (
-        "weir_target_reads_total",
-        Counter,
-        "Commands that read or verify and ended well.",
-        |row| row.reads.into(),
-    ),
-    (
-        "weir_target_writes_total",
-        Counter,
-        "Commands that write and ended well.",
-        |row| row.writes.into(),
-    ),
-    (
-        "weir_target_other_commands_total",
-        Counter,
-        "Other commands to volumes that ended well.",
-        |row| row.other_commands.into(),
-    ),
-    (
-        "weir_target_read_bytes_total",
-        Counter,
-        "Bytes read by hosts.",
-        |row| row.bytes_read.into(),
-    ),
-    (
-        "weir_target_written_bytes_total",
-        Counter,
-        "Bytes written by hosts.",
-        |row| row.bytes_written.into(),
-    ),
-    (
-        "weir_target_media_errors_total",
-        Counter,
-        "Commands that failed because a medium did.",
-        |row| row.media_errors.into(),
-    ),
-    (
-        "weir_target_failed_commands_total",
-        Counter,
-        "Commands that failed for any reason.",
-        |row| row.failed_commands.into(),
-    ),
-];
-
 const NAMES: MetricNames = MetricNames {
     sessions: (
         "weir_iscsi_sessions",
         "iSCSI sessions, those of discovery apart.",
     ),
     group: "target",
-    group_columns: TARGET,
+    group_columns: io_columns!("weir_target"),
 };
 
 /// The front end's configuration, but for the numbers of connections and the bytes of all of them, which are planned. What the

@@ -10,10 +10,12 @@ use weir_block::Volume;
 use weir_files::{Directory, FileError, FileId, FileSystem};
 use weir_front::{ConnectionState, FrontError, FrontStats, Hubs, Latency, Limits, ListenAt};
 use weir_nfs_server::{
-    Allowed, ClientInfo, Export, Network, Nfs, NfsConfig, Registration, Rpcbind,
+    Allowed, ClientInfo, Export, Network, Nfs, NfsConfig, Registration, Rpcbind, Source,
+    VolumeFile, VolumeFiles,
 };
 use weir_reactor::System;
 
+use super::counters::io_columns;
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
 use super::listen::socket_report;
 use super::nfs_file::NfsFile;
@@ -21,7 +23,7 @@ use crate::config::{Config, Environment};
 use crate::digits::{digits, parse_digits};
 use crate::engine::{ClientReport, ConnectionReport, EngineError, RevokedReport};
 use crate::limits::Plan;
-use crate::name::ExportPath;
+use crate::name::{ExportPath, VolumeName};
 use crate::state::{ExportName, InitiatorName, NfsExport, Protocol, State};
 
 /// NFS.
@@ -36,7 +38,7 @@ pub(super) const KIND: FrontEndKind = FrontEndKind {
 const NAMES: MetricNames = MetricNames {
     sessions: ("weir_nfs_clients", "NFS clients that have a session."),
     group: "export",
-    group_columns: &[],
+    group_columns: io_columns!("weir_export"),
 };
 
 /// The front end's configuration, but for the numbers of connections, which are planned. What the configuration says of NVMe's
@@ -78,11 +80,19 @@ fn start<'a>(hubs: &'a Hubs, config: &'a Config, plan: &'a Plan) -> Starting<'a>
             server: Nfs::on(hubs, nfs, persistent).await?,
             file,
             system,
-            directories: Mutex::default(),
+            state: Mutex::default(),
+            hubs: hubs.clone(),
+            known: Mutex::default(),
             registered: Arc::default(),
         });
         Ok(front)
     })
+}
+
+/// An export, and the directory that it serves where it serves one.
+struct Known {
+    path: ExportPath,
+    directory: Option<Arc<Directory>>,
 }
 
 /// The server as a front end.
@@ -90,17 +100,18 @@ struct NfsFront {
     server: Nfs,
     file: Arc<NfsFile>,
     system: Arc<dyn System>,
-    /// Directories that are served, by the numbers of their exports.
-    directories: Mutex<BTreeMap<u32, (ExportPath, Arc<Directory>)>>,
+    /// The state that is served.
+    state: Mutex<Arc<State>>,
+    hubs: Hubs,
+    /// Exports that are served, by their numbers.
+    known: Mutex<BTreeMap<u32, Known>>,
     /// The address at which rpcbind says that version 3 is served.
     registered: Arc<Mutex<Option<SocketAddr>>>,
 }
 
 impl NfsFront {
-    fn directories(&self) -> MutexGuard<'_, BTreeMap<u32, (ExportPath, Arc<Directory>)>> {
-        self.directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has rpcbind forget an address, or whichever it was told.
@@ -120,25 +131,65 @@ impl NfsFront {
     }
 
     /// The state as the server serves it. Directories that were served before stay open.
-    fn exports(&self, state: &State) -> Vec<Export> {
-        let mut directories = self.directories();
+    fn exports(&self, served: &Served) -> Vec<Export> {
+        let (mut known, state) = (self.known(), &served.state);
         let now: BTreeSet<u32> = state.exports.values().map(|export| export.number).collect();
         let mut exports = Vec::new();
         for (path, export) in &state.exports {
             let open = || {
-                let directory = Path::new(export.directory());
                 let root = parse_root(&export.root);
-                let opened = Directory::new(Arc::clone(&self.system), directory, root);
-                (path.clone(), Arc::new(opened))
+                let open =
+                    |path: &str| Directory::new(Arc::clone(&self.system), Path::new(path), root);
+                Known {
+                    path: path.clone(),
+                    directory: export.directory().map(open).map(Arc::new),
+                }
             };
-            let (_, files) = directories.entry(export.number).or_insert_with(open);
-            let files: Arc<dyn FileSystem> = files.clone();
-            exports.push(offered(path, export, files));
+            let known = known.entry(export.number).or_insert_with(open);
+            let source = match &known.directory {
+                Some(directory) => Source::Files(directory.clone()),
+                None => Source::Volumes(Arc::new(self.volumes(path, export, served))),
+            };
+            exports.push(offered(path, export, source));
         }
         // What is gone keeps its name while calls on it are under way.
         let under_way = self.server.under_way();
-        directories.retain(|number, _| now.contains(number) || under_way.contains(number));
+        known.retain(|number, _| now.contains(number) || under_way.contains(number));
         exports
+    }
+
+    /// The volumes that are files of an export. Clients of those that are not open are to ask again.
+    fn volumes(&self, path: &ExportPath, export: &NfsExport, served: &Served) -> VolumeFiles {
+        let (mut files, mut absent) = (Vec::new(), BTreeMap::new());
+        let now = self.system.wall_clock();
+        for (name, file) in &export.files {
+            match served.exports.get(&file_name(path, name)) {
+                None => drop(absent.insert(file.number, name.to_string())),
+                Some(volume) => {
+                    let counted: Arc<dyn Volume> = volume.guard().clone();
+                    files.push(VolumeFile {
+                        number: file.number,
+                        name: name.to_string(),
+                        volume: volume.clone(),
+                        changes: self.hubs.changes(&counted, now),
+                        counted,
+                        identity: u128::from(file.number).to_be_bytes(),
+                        is_read_only: file.read_only || export.read_only,
+                        reservations: served.reservations.get(name).cloned(),
+                    });
+                }
+            }
+        }
+        VolumeFiles::new(files, absent, now)
+    }
+
+    /// The file of a path and a number, as the server has them; none: it is not served any more.
+    fn file_of(&self, path: &str, number: u32, state: &State) -> Option<ExportName> {
+        let mut files = state.files();
+        let (at, volume, _) = files.find(|(at, _, file)| {
+            file.number == number && at.as_str().trim_start_matches('/') == path
+        })?;
+        Some(file_name(at, volume))
     }
 }
 
@@ -171,15 +222,22 @@ fn register(registered: &Mutex<Option<SocketAddr>>, address: SocketAddr) {
     }
 }
 
-fn offered(path: &ExportPath, export: &NfsExport, files: Arc<dyn FileSystem>) -> Export {
+fn file_name(path: &ExportPath, volume: &VolumeName) -> ExportName {
+    ExportName::File {
+        path: path.clone(),
+        volume: volume.clone(),
+    }
+}
+
+fn offered(path: &ExportPath, export: &NfsExport, source: Source) -> Export {
     let network = |range: &crate::name::AddressRange| Network {
         address: range.address(),
         prefix: range.prefix(),
     };
     Export {
         number: export.number,
-        path: path.as_str().trim_start_matches('/').to_owned(),
-        files,
+        path: path.as_str().trim_start_matches('/').into(),
+        source,
         fsid: export.uuid.as_u64_pair(),
         is_read_only: export.read_only,
         allowed: match export.allow_any_host {
@@ -232,25 +290,27 @@ impl FrontEnd for NfsFront {
 
     fn apply<'a>(&'a self, served: &'a Served) -> Answer<'a, Result<(), FrontError>> {
         Box::pin(async {
-            let exports = self.exports(&served.state);
+            let exports = self.exports(served);
             if !exports.is_empty() {
                 let file = Arc::clone(&self.file);
                 let stored = tokio::task::spawn_blocking(move || file.store()).await;
                 let stored = stored.unwrap_or_else(|error| Err(error.into()));
                 stored.map_err(FrontError::Store)?;
             }
-            self.server.apply(exports).await
+            self.server.apply(exports).await?;
+            *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&served.state);
+            Ok(())
         })
     }
 
     fn revoked(&self) -> Answer<'_, Vec<RevokedReport>> {
         let under_way = self.server.under_way();
-        let directories = self.directories();
+        let known = self.known();
         let report = |number: &u32| {
-            let (path, _) = directories.get(number)?;
+            let path = known.get(number)?.path.clone();
             Some(RevokedReport {
                 host: InitiatorName::NfsClients,
-                export: ExportName::Directory { path: path.clone() },
+                export: ExportName::Directory { path },
                 requests: 1,
             })
         };
@@ -304,22 +364,35 @@ impl FrontEnd for NfsFront {
         Box::pin(self.server.disconnect(id))
     }
 
-    /// Calls on files are not timed by export.
-    fn export_latencies(&self, _: Option<ExportName>) -> Answer<'_, BTreeMap<ExportName, Latency>> {
-        Box::pin(std::future::ready(BTreeMap::new()))
+    /// Those of files that are volumes: calls on files of directories are not timed.
+    fn export_latencies(
+        &self,
+        only: Option<ExportName>,
+    ) -> Answer<'_, BTreeMap<ExportName, Latency>> {
+        Box::pin(async move {
+            let latencies = self.server.file_latencies(None).await.into_iter();
+            let state = Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner));
+            let of = |((path, number), latency): ((Arc<str>, u32), Latency)| {
+                let name = self.file_of(&path, number, &state)?;
+                let is_asked_for = only.as_ref().is_none_or(|only| *only == name);
+                is_asked_for.then_some((name, latency))
+            };
+            latencies.filter_map(of).collect()
+        })
     }
 
     fn connection_latencies(&self, only: Option<u64>) -> Answer<'_, BTreeMap<u64, Latency>> {
         Box::pin(self.server.connection_latencies(only))
     }
 
-    /// No volume is served as a file.
     fn volume_latencies<'a>(&'a self, volumes: &'a [Arc<dyn Volume>]) -> Answer<'a, Vec<Latency>> {
-        Box::pin(std::future::ready(vec![Latency::default(); volumes.len()]))
+        Box::pin(self.server.volume_latencies(volumes))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        let counts = Counts {
+        let path_of = |path: Arc<str>| format!("/{path}");
+        let totals = self.server.totals().into_iter();
+        let mut counts = Counts {
             names: &NAMES,
             // One front end tells of the bytes in flight, which are all front ends' together.
             stats: FrontStats {
@@ -327,10 +400,14 @@ impl FrontEnd for NfsFront {
                 ..self.server.stats()
             },
             sessions: self.server.clients().len() as u32,
-            groups: Vec::new(),
+            groups: totals.map(|(path, io)| (path_of(path), io)).collect(),
             latencies: BTreeMap::new(),
         };
-        Box::pin(std::future::ready(counts))
+        Box::pin(async move {
+            let latencies = self.server.export_latencies().await.into_iter();
+            counts.latencies = latencies.map(|(path, of)| (path_of(path), of)).collect();
+            counts
+        })
     }
 
     fn shutdown(&self, drain: Duration) -> Answer<'_, ()> {

@@ -7,19 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_front::{FrontError, FrontStats, Hubs, IoTotals, Latency, ListenAt};
+use weir_front::{FrontError, FrontStats, Hubs, Latency, ListenAt};
 use weir_nvme_target::{
     Allowed, AnaState, ConnectionInfo, HostOptions, ListenerConfig, Namespace as Offered, Port,
     Revoked, Snapshot, Subsystem as OfferedSubsystem, Target, TargetConfig,
 };
 
-use super::counters::Column;
+use super::counters::io_columns;
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
 use super::listen::{Socket, socket_options, socket_report};
 use crate::config::Config;
 use crate::engine::{ConnectionReport, QueueReport, RevokedReport};
 use crate::limits::Plan;
-use crate::metrics::Kind::Counter;
 use crate::name::{HostName, Nqn};
 use crate::state::{
     ExportName, InitiatorName, ListenerKind, Namespace, Protocol, State, Subsystem, Visibility,
@@ -36,55 +35,10 @@ pub(super) const PROTOCOL: Protocol = Protocol::Nvme {
     kind: ListenerKind::All,
 };
 
-const SUBSYSTEM: &[Column<IoTotals>] = &[
-    (
-        "weir_subsystem_reads_total",
-        Counter,
-        "Read, Compare and Verify commands that ended well.",
-        |row| row.reads.into(),
-    ),
-    (
-        "weir_subsystem_writes_total",
-        Counter,
-        "Write commands that ended well.",
-        |row| row.writes.into(),
-    ),
-    (
-        "weir_subsystem_other_commands_total",
-        Counter,
-        "Other I/O commands that ended well.",
-        |row| row.other_commands.into(),
-    ),
-    (
-        "weir_subsystem_read_bytes_total",
-        Counter,
-        "Bytes read by hosts.",
-        |row| row.bytes_read.into(),
-    ),
-    (
-        "weir_subsystem_written_bytes_total",
-        Counter,
-        "Bytes written by hosts.",
-        |row| row.bytes_written.into(),
-    ),
-    (
-        "weir_subsystem_media_errors_total",
-        Counter,
-        "Commands that failed because a medium did.",
-        |row| row.media_errors.into(),
-    ),
-    (
-        "weir_subsystem_failed_commands_total",
-        Counter,
-        "Commands that failed for any reason.",
-        |row| row.failed_commands.into(),
-    ),
-];
-
 const NAMES: MetricNames = MetricNames {
     sessions: ("weir_controllers", "Controllers."),
     group: "subsystem",
-    group_columns: SUBSYSTEM,
+    group_columns: io_columns!("weir_subsystem"),
 };
 
 /// The target's configuration, but for the numbers of connections and the bytes of all of them, which are planned.
