@@ -73,6 +73,7 @@ fn list(views: Vec<VolumeView>) -> String {
         let block = or_dash(view.report.as_ref().map(|report| report.block_size));
         let namespaces = view.namespaces.len().to_string();
         let luns = view.luns.len().to_string();
+        let exports = view.exports.len().to_string();
         let status = status(view).to_owned();
         [
             view.name.to_string(),
@@ -81,6 +82,7 @@ fn list(views: Vec<VolumeView>) -> String {
             status,
             namespaces,
             luns,
+            exports,
             view.url.clone(),
         ]
     };
@@ -93,6 +95,7 @@ fn list(views: Vec<VolumeView>) -> String {
             "STATUS",
             "NAMESPACES",
             "LUNS",
+            "EXPORTS",
             "URL",
         ],
         &rows,
@@ -159,6 +162,7 @@ fn show(view: VolumeView) -> String {
     pairs.push(("namespaces", lines(view.namespaces.iter().map(namespace))));
     let lun = |name: &LunName| format!("{} of {}", name.lun, name.target);
     pairs.push(("LUNs", lines(view.luns.iter().map(lun))));
+    pairs.push(("exports", lines(&view.exports)));
     if let Some(uuid) = view.uuid {
         pairs.push(("uuid", uuid.to_string()));
     }

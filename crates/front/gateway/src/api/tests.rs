@@ -184,7 +184,7 @@ fn a_volume_is_added_served_resized_and_removed() {
         api.post("/v1/volumes/a/resize", shrink).await.expect(200);
         api.delete("/v1/volumes/a")
             .await
-            .refused(409, "in_use", "namespace 1 of nqn.2026-01");
+            .refused(409, "in_use", "namespace 1 of subsystem nqn.2026-01");
         api.delete(&format!("{namespaces}/1")).await.expect(204);
         api.delete("/v1/volumes/a").await.expect(204);
         api.delete("/v1/volumes/a")

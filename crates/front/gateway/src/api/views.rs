@@ -52,6 +52,9 @@ pub struct VolumeView {
     /// The logical units that serve it.
     #[serde(default)]
     pub luns: Vec<LunName>,
+    /// Paths of the NFS exports that have it as a file.
+    #[serde(default)]
+    pub exports: Vec<ExportPath>,
     /// Its identity as a logical unit, of which serial number and NAA identifier are made; missing until it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
@@ -105,6 +108,7 @@ impl VolumeView {
             report,
             namespaces: state.users_of(name).map(namespace).collect(),
             luns: state.luns_of(name).map(lun).collect(),
+            exports: state.exports_of(name).cloned().collect(),
             uuid: volume.uuid,
         }
     }

@@ -329,10 +329,8 @@ impl State {
 
     fn remove_volume(&mut self, name: &VolumeName) -> Result<(), StateError> {
         self.volume(name)?;
-        let user = |(nqn, nsid)| format!("namespace {nsid} of {nqn}");
-        let namespaces = self.users_of(name).map(user);
-        let lun = |(target, number)| format!("LUN {number} of target {target}");
-        let users: Vec<_> = namespaces.chain(self.luns_of(name).map(lun)).collect();
+        let users = self.exports().filter(|export| export.volume == name);
+        let users: Vec<_> = users.map(|export| export.name.to_string()).collect();
         if !users.is_empty() {
             return Err(StateError::InUse {
                 kind: Kind::Volume,

@@ -230,6 +230,15 @@ impl State {
         })
     }
 
+    /// Paths of the exports that have a volume as a file.
+    pub fn exports_of<'a>(
+        &'a self,
+        volume: &'a VolumeName,
+    ) -> impl Iterator<Item = &'a ExportPath> {
+        let exports = self.exports.iter();
+        exports.filter_map(|(path, export)| export.files.contains_key(volume).then_some(path))
+    }
+
     fn check_files(&self, path: &ExportPath, export: &NfsExport) -> Result<(), StateError> {
         if export.files.len() > FILES_MAX {
             return Err(StateError::LimitReached {

@@ -192,7 +192,7 @@ fn what_is_in_use_stays() {
     assert!(
         error
             .to_string()
-            .contains("namespace 1 of nqn.2026-01.com.example:s"),
+            .contains("namespace 1 of subsystem nqn.2026-01.com.example:s"),
         "{error}"
     );
     let subsystem = |force| {

@@ -180,7 +180,7 @@ fn a_volume_is_a_namespace_and_a_lun_at_once() {
         api.delete("/v1/volumes/a").await.refused(
             409,
             "in_use",
-            "namespace 1 of nqn.2026-01.com.example:s, LUN 0 of target iqn.2026-01.com.example:t",
+            "namespace 1 of subsystem nqn.2026-01.com.example:s, LUN 0 of target iqn.2026-01.com.example:t",
         );
     });
 }
