@@ -1,7 +1,7 @@
 //! A simulated server of one file, and how it is reached.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -12,11 +12,13 @@ use std::time::Duration;
 use weir_block::Volume;
 use weir_front::{HubLimits, Hubs, ListenAt};
 use weir_nfs_host::{ConnectError, NfsHost, Options, User};
-use weir_nfs_server::{Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent, Source};
+use weir_nfs_server::{
+    Allowed, Export, HandleKey, Keeper, Nfs, NfsConfig, Persistent, Source, VolumeFile, VolumeFiles,
+};
 use weir_reactor::sim::{Crash, World};
-use weir_reactor::{Reactor, SocketOptions, System};
+use weir_reactor::{Reactor, Remote, SocketOptions, System};
 use weir_testing::initiator::{simulation, start_reactors};
-use weir_volume::{Registry, VolumeUrl};
+use weir_volume::{Guard, GuardConfig, Registry, VolumeUrl};
 
 use crate::files::{NAME, OneFile};
 
@@ -47,6 +49,16 @@ pub(crate) struct Server {
     names: Arc<Names>,
     nfs: Rc<RefCell<Option<Nfs>>>,
     config: NfsConfig,
+    serves: Serves,
+}
+
+/// What a server serves as the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// A file of a directory.
+    File,
+    /// A volume.
+    Volume,
 }
 
 pub(crate) fn config() -> NfsConfig {
@@ -73,7 +85,10 @@ impl Server {
         let export = Export {
             number: 1,
             path: "exports/share".into(),
-            source: Source::Files(OneFile::new(&self.system, PATH)),
+            source: match self.serves {
+                Serves::File => Source::Files(OneFile::new(&self.system, PATH)),
+                Serves::Volume => Source::Volumes(self.volumes(&reactors[0], &hubs).await),
+            },
             fsid: (7, 7),
             is_read_only: false,
             allowed: Allowed::Any,
@@ -87,6 +102,30 @@ impl Server {
         };
         nfs.add_listener(listener).await.unwrap();
         *self.nfs.borrow_mut() = Some(nfs);
+    }
+
+    /// A directory that has the file as a volume.
+    async fn volumes(&self, reactor: &Remote, hubs: &Hubs) -> Arc<VolumeFiles> {
+        let opened = reactor.call(|reactor| async move {
+            let url = VolumeUrl::new("file", PATH).with("size", BYTES);
+            let access = weir_volume::Access { read_only: false };
+            let registry = Registry::standard();
+            let volume = registry.open(&reactor, &url, access).await;
+            Guard::new(volume.expect("it opens"), GuardConfig::default())
+        });
+        let volume: Arc<dyn Volume> = opened.await.expect("the reactor runs").expect("a guard");
+        let now = self.system.wall_clock();
+        let file = VolumeFile {
+            number: 2,
+            name: NAME.to_owned(),
+            changes: hubs.changes(&volume, now),
+            counted: Arc::clone(&volume),
+            volume,
+            identity: [2; 16],
+            is_read_only: false,
+            reservations: None,
+        };
+        Arc::new(VolumeFiles::new(vec![file], BTreeMap::new(), now))
     }
 
     /// Lets the host go down, and starts the server anew.
@@ -138,6 +177,15 @@ pub(crate) fn simulated<F: Future<Output = ()> + 'static>(
     config: NfsConfig,
     test: impl FnOnce(Reactor, Server, World) -> F + 'static,
 ) {
+    simulated_with(config, Serves::File, test);
+}
+
+/// The same, where the other host serves this.
+pub(crate) fn simulated_with<F: Future<Output = ()> + 'static>(
+    config: NfsConfig,
+    serves: Serves,
+    test: impl FnOnce(Reactor, Server, World) -> F + 'static,
+) {
     let simulation = simulation();
     let server = Server {
         system: simulation.system(SERVER),
@@ -146,6 +194,7 @@ pub(crate) fn simulated<F: Future<Output = ()> + 'static>(
         names: Arc::default(),
         nfs: Rc::default(),
         config,
+        serves,
     };
     let world = simulation.world();
     simulation.run(CLIENT, move |reactor| async move {

@@ -89,11 +89,16 @@ async fn registers(
     }
 }
 
-/// Runs [`registers`] with trouble, by a version with sessions and by the one without, where writes take up to `delay`.
+/// Runs [`registers`] with trouble, by a version with sessions and by the one without, and on a volume that is served as a file, where
+/// writes take up to `delay`.
 fn troubled(delay: Duration, trouble: impl AsyncFn(&Reactor, &Server, &World) + Clone + 'static) {
-    for version in [Version::V42, Version::V3] {
+    for (version, serves) in [
+        (Version::V42, Serves::File),
+        (Version::V3, Serves::File),
+        (Version::V42, Serves::Volume),
+    ] {
         let trouble = trouble.clone();
-        simulated(config(), move |reactor, server, world| async move {
+        simulated_with(config(), serves, move |reactor, server, world| async move {
             world.change_faults(|faults| faults.write_delay = Duration::ZERO..=delay);
             let numbers = match delay {
                 Duration::ZERO => NUMBERS,

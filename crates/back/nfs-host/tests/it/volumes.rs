@@ -11,10 +11,21 @@ use crate::scene::*;
 
 #[test]
 fn every_command_and_random_requests() {
-    type Change = (fn(&mut NfsConfig), fn(&mut Options));
-    let ways: [Change; 6] = [
-        (|_| {}, |_| {}),
+    type Change = (Serves, fn(&mut NfsConfig), fn(&mut Options));
+    let (file, volume) = (Serves::File, Serves::Volume);
+    let ways: [Change; 8] = [
+        (file, |_| {}, |_| {}),
+        (volume, |_| {}, |_| {}),
         (
+            volume,
+            |_| {},
+            |options| {
+                options.version = Version::V3;
+                options.block_size = Some(BlockSize::B512);
+            },
+        ),
+        (
+            file,
             |config| config.transfer_bytes_max = 16 << 10,
             |options| {
                 options.version = Version::V41;
@@ -22,18 +33,21 @@ fn every_command_and_random_requests() {
             },
         ),
         (
+            file,
             |config| config.slots_max = 16,
             |options| options.connections = Some(1),
         ),
         (
+            file,
             |_| {},
             |options| {
                 options.connections = Some(16);
                 options.common.depth = 2;
             },
         ),
-        (|_| {}, |options| options.version = Version::V3),
+        (file, |_| {}, |options| options.version = Version::V3),
         (
+            file,
             |config| config.transfer_bytes_max = 16 << 10,
             |options| {
                 options.version = Version::V3;
@@ -42,10 +56,10 @@ fn every_command_and_random_requests() {
             },
         ),
     ];
-    for (server, client) in ways {
+    for (serves, server, client) in ways {
         let mut config = config();
         server(&mut config);
-        simulated(config, move |reactor, server, _| async move {
+        simulated_with(config, serves, move |reactor, server, _| async move {
             let mut options = server.options();
             client(&mut options);
             let volume = open(&reactor, options).await;

@@ -182,9 +182,11 @@ fn a_volume_is_added_served_resized_and_removed() {
         shrink.refused(409, "would_shrink", "--force");
         let shrink = json!({"size": 1 << 20, "force": true});
         api.post("/v1/volumes/a/resize", shrink).await.expect(200);
-        api.delete("/v1/volumes/a")
-            .await
-            .refused(409, "in_use", "namespace 1 of subsystem nqn.2026-01");
+        api.delete("/v1/volumes/a").await.refused(
+            409,
+            "in_use",
+            "namespace 1 of subsystem nqn.2026-01",
+        );
         api.delete(&format!("{namespaces}/1")).await.expect(204);
         api.delete("/v1/volumes/a").await.expect(204);
         api.delete("/v1/volumes/a")
