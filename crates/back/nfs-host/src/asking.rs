@@ -79,8 +79,8 @@ pub enum ConnectError {
     },
     /// The file may not be used.
     #[error(
-        "{path} cannot be opened for {} by user {uid}: {status}; uid= and gid= say who uses it{}",
-        wish(*.read_only), port_hint(*.status)
+        "{path} cannot be opened for {} by user {uid}: {status}{}",
+        wish(*.read_only), right_hint(*.status)
     )]
     NotAllowed {
         /// The path.
@@ -176,12 +176,13 @@ fn wish(read_only: bool) -> &'static str {
     }
 }
 
-fn port_hint(status: Status) -> &'static str {
+fn right_hint(status: Status) -> &'static str {
     match status {
         Status::Perm => {
-            ", and a server that wants ports below 1024 must allow others ('insecure' in exports(5))"
+            "; uid= and gid= say who uses it, and a server that wants ports below 1024 must allow others ('insecure' in exports(5))"
         }
-        _ => "",
+        Status::Rofs => "; the export or the file is read-only",
+        _ => "; uid= and gid= say who uses it",
     }
 }
 

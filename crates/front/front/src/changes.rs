@@ -36,6 +36,24 @@ impl Changes {
     }
 }
 
+/// The count of a volume's changes, as one reactor counts.
+pub struct ChangeCount {
+    changes: Arc<Changes>,
+    index: usize,
+}
+
+impl ChangeCount {
+    /// As reactor `index` counts.
+    pub(crate) fn new(changes: Arc<Changes>, index: usize) -> Self {
+        ChangeCount { changes, index }
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.changes.count(self.index);
+    }
+}
+
 /// The counts of all volumes that somebody counts.
 #[derive(Default)]
 pub(crate) struct AllChanges(Mutex<Vec<Weak<Changes>>>);

@@ -11,7 +11,7 @@ use weir_reactor::{Instant, Reactor, Remote};
 use weir_reservation::StoredTable;
 
 use crate::account::{Account, Turns};
-use crate::changes::{AllChanges, Changes};
+use crate::changes::{AllChanges, ChangeCount, Changes};
 use crate::counters::Counter;
 use crate::parts::{Inbox, Parts};
 use crate::reservations::{Keeper, News, Reservations};
@@ -122,10 +122,7 @@ impl Hub {
     pub(crate) fn count_changes(&self, volume: &Arc<dyn Volume>) -> ChangeCount {
         let (index, reactors) = self.place;
         let now = self.reactor.system().wall_clock();
-        ChangeCount {
-            changes: self.common.changes.of(volume, reactors, now),
-            index,
-        }
+        ChangeCount::new(self.common.changes.of(volume, reactors, now), index)
     }
 
     /// A front end's part is there, and hears of what concerns all.
@@ -183,19 +180,6 @@ impl Hub {
             in_flight = self.account.used(),
             "commands wait for memory: as much data is in flight on the reactor as may be, or all its buffers are in use (limits.memory)"
         );
-    }
-}
-
-/// The count of a volume's changes, as one reactor counts.
-pub struct ChangeCount {
-    changes: Arc<Changes>,
-    index: usize,
-}
-
-impl ChangeCount {
-    #[inline]
-    pub(crate) fn count(&self) {
-        self.changes.count(self.index);
     }
 }
 

@@ -37,14 +37,14 @@ mod watches;
 
 pub use accept::ListenAt;
 pub use account::{Account, Room};
-pub use changes::Changes;
+pub use changes::{ChangeCount, Changes};
 pub use commands::{AtVolume, Commands, Slot, broken_by_volume};
 pub use connection::{REACTOR_BYTES_MAX, connection_bytes_max};
 pub use counters::{ConnectionCounters, ConnectionCounts, Counter, IoCounters, IoTotals};
 pub use entry::{Entry, Handle, Message};
 pub use front::{ConnectionState, Front, FrontError, FrontStats};
 pub use groups::{GroupCounters, Groups};
-pub use hub::{ChangeCount, Hub, HubLimits, Hubs};
+pub use hub::{Hub, HubLimits, Hubs};
 pub use latency::{Arrival, CommandKind, Course, Histogram, Latency, Run, Runs, Stage, StageTimes};
 pub use limits::{Limits, MemoryNeeds};
 pub use parts::Parts;

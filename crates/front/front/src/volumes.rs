@@ -12,7 +12,7 @@ use weir_block::{
 use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
 
-use crate::hub::ChangeCount;
+use crate::changes::ChangeCount;
 use crate::latency::Latency;
 use crate::reservations::Reservations;
 

@@ -11,7 +11,8 @@ use weir_memory::View;
 use weir_nfs::{SessionId, Status};
 use weir_reactor::{Instant, LocalFile, Reactor};
 
-use crate::desk::{Desk, Exports};
+use crate::desk::Desk;
+use crate::exports::Exports;
 use crate::handle::FileKey;
 use crate::protocol::{NfsProtocol, NfsShared, Waiting};
 use crate::served::Snapshot;
@@ -100,6 +101,26 @@ impl<T> std::ops::Deref for Here<T> {
     }
 }
 
+/// The exports of a reactor, as it made them of the snapshot.
+fn exports_of(shard: &Shard<NfsProtocol>) -> Rc<Exports> {
+    let mut local = shard.local.borrow_mut();
+    let exports = local.get_or_insert_with(|| {
+        let (snapshot, groups) = (shard.snapshot(), &shard.shared.own.groups);
+        let mut exports = Exports::default();
+        for export in snapshot.exports() {
+            let files = shard.exports_of(&export.path).into_iter();
+            let files = files.map(|file| (file.export.number, file));
+            exports.files.extend(files);
+            let counters = groups.get(&export.path);
+            exports
+                .counters
+                .extend(counters.map(|of| (export.number, of)));
+        }
+        Rc::new(exports)
+    });
+    Rc::clone(exports)
+}
+
 /// Properties that the calls of a connection have in common.
 pub(crate) struct Context {
     pub(crate) shard: Rc<Shard<NfsProtocol>>,
@@ -148,7 +169,7 @@ impl Context {
         handle: Handle<Waiting>,
     ) -> Rc<Self> {
         let snapshot = RefCell::new(Here::new(shard.snapshot()));
-        let exports = RefCell::new(Exports::of(&shard));
+        let exports = RefCell::new(exports_of(&shard));
         Rc::new(Context {
             shard,
             peer,
@@ -189,7 +210,7 @@ impl Context {
     pub(crate) fn renew(&self) {
         self.files.borrow_mut().clear();
         *self.snapshot.borrow_mut() = Here::new(self.shard.snapshot());
-        *self.exports.borrow_mut() = Exports::of(&self.shard);
+        *self.exports.borrow_mut() = exports_of(&self.shard);
     }
 
     pub(crate) fn shared(&self) -> &NfsShared {

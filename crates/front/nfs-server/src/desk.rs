@@ -2,54 +2,19 @@
 //! connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{Completion, Operation, VolumeError};
-use weir_front::{
-    Arrival, AtVolume, Attached, CommandKind, Commands, Course, GroupCounters, Handle, IoCounters,
-    News, Shard, Slot,
-};
+use weir_front::{Arrival, AtVolume, Attached, CommandKind, Commands, Course, Handle, News, Slot};
 use weir_nfs::Status;
 use weir_reactor::{Instant, Sender, oneshot};
 use weir_reservation::{Access, Registrant};
 
-use crate::protocol::{NfsProtocol, Waiting};
+use crate::exports::Exports;
+use crate::protocol::Waiting;
 use crate::volumes::VolumeFile;
-
-/// Exports as a reactor serves them.
-#[derive(Default)]
-pub(crate) struct Exports {
-    /// Volumes that are served as files, by the numbers of these.
-    pub(crate) files: BTreeMap<u32, Rc<Attached<VolumeFile>>>,
-    /// Counts of what clients do, by the numbers of the exports.
-    counters: BTreeMap<u32, Arc<GroupCounters>>,
-}
-
-impl Exports {
-    /// The exports of a reactor, which all its connections have together.
-    pub(crate) fn of(shard: &Shard<NfsProtocol>) -> Rc<Self> {
-        let mut local = shard.local.borrow_mut();
-        let exports = local.get_or_insert_with(|| {
-            let (snapshot, groups) = (shard.snapshot(), &shard.shared.own.groups);
-            let (mut files, mut counters) = (BTreeMap::new(), BTreeMap::new());
-            for export in snapshot.exports() {
-                let attached = shard.exports_of(&export.path).into_iter();
-                files.extend(attached.map(|file| (file.export.number, file)));
-                counters.extend(groups.get(&export.path).map(|of| (export.number, of)));
-            }
-            Rc::new(Exports { files, counters })
-        });
-        Rc::clone(exports)
-    }
-
-    /// The counts of an export on reactor `index`.
-    pub(crate) fn counters(&self, export: u32, index: usize) -> Option<&IoCounters> {
-        let counters = self.counters.get(&export);
-        counters.map(|counters| &counters.by_reactor[index])
-    }
-}
 
 /// Why a volume did not do what a call asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,7 @@ mod compound;
 mod config;
 mod context;
 mod desk;
+mod exports;
 mod framing;
 mod handle;
 mod memory;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use weir_front::{Groups, Protocol};
 
 use crate::config::NfsConfig;
-use crate::desk::Exports;
+use crate::exports::Exports;
 use crate::handle::HandleKey;
 use crate::replies::Replies;
 use crate::served::Snapshot;

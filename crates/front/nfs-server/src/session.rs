@@ -13,7 +13,8 @@ use weir_reservation::Access;
 
 use crate::call;
 use crate::context::Context;
-use crate::desk::{Exports, Requests, VolumeSlot};
+use crate::desk::{Requests, VolumeSlot};
+use crate::exports::Exports;
 use crate::framing::{Framing, Next};
 use crate::protocol::{About, NfsProtocol, Waiting};
 use crate::volumes::VolumeFile;

@@ -206,3 +206,84 @@ fn the_article_on_connections_is_run() {
         assert!(told.contains(part), "no {part} in {told}");
     }
 }
+
+/// One volume over three protocols, without a right that the process may lack.
+#[test]
+fn a_volume_is_a_file_a_namespace_and_a_lun_at_once() {
+    let mut gateway = Gateway::started();
+    let disk = gateway.path("disk");
+    gateway.ok(&format!("volume add disk file:{}?size=8M", disk.display()));
+    gateway.ok("volume add other mem:?size=8M");
+    let (nfs, nvme, iscsi) = (free_port(), free_port(), free_port());
+    gateway.ok("export add /disks volumes: --allow 127.0.0.0/8");
+    let shown = gateway.ok("export show /disks");
+    assert!(shown.contains("`weir file add`"), "{shown}");
+    gateway.ok("file add /disks disk --read-iops 100000");
+    gateway.ok("file add /disks other --read-only");
+    gateway.ok(&format!("listener add 127.0.0.1:{nfs} --protocol nfs"));
+    let nqn = "nqn.2026-01.org.example:s";
+    gateway.ok(&format!("subsystem add {nqn} --allow-any-host"));
+    gateway.ok(&format!("namespace add {nqn} disk --nsid 1"));
+    gateway.ok(&format!("listener add 127.0.0.1:{nvme}"));
+    let iqn = "iqn.2026-01.org.example:t";
+    gateway.ok(&format!("target add {iqn} --allow-any-host"));
+    gateway.ok(&format!("lun add {iqn} disk --lun 0"));
+    gateway.ok(&format!("listener add 127.0.0.1:{iscsi} --protocol iscsi"));
+    let file = format!("nfs://127.0.0.1:{nfs}/disks/disk");
+    gateway.ok(&format!("verify {file} --seed 5"));
+    gateway.kill();
+    gateway.start();
+    for url in [
+        format!("nvme+tcp://127.0.0.1:{nvme}/{nqn}?nsid=1"),
+        format!("iscsi://127.0.0.1:{iscsi}/{iqn}/0"),
+        format!("{file}?version=3"),
+    ] {
+        gateway.ok(&format!("verify {url} --seed 5 --check"));
+    }
+    let read_only = format!("nfs://127.0.0.1:{nfs}/disks/other");
+    gateway.fails(&format!("verify {read_only}"), &["read-only"]);
+    let listed = gateway.ok("file list");
+    for piece in [
+        "/disks",
+        "disk",
+        "8 MiB",
+        "read-only",
+        "read-write",
+        "online",
+    ] {
+        assert!(listed.contains(piece), "{listed}");
+    }
+    let times = gateway.ok("latency --file /disks disk");
+    assert!(
+        times.contains("read") && times.contains("volume"),
+        "{times}"
+    );
+    let shown = gateway.ok("volume show disk");
+    assert!(
+        shown.contains("exports") && shown.contains("/disks"),
+        "{shown}"
+    );
+    gateway.fails("volume remove other", &["file other of export /disks"]);
+    gateway.fails(
+        "file set /disks disk",
+        &["nothing to change", "--read-only"],
+    );
+    gateway.fails("file add /disks dsk", &["there is no volume dsk", "disk"]);
+    gateway.fails(
+        &format!("verify {file}?size=16M"),
+        &["has 8388608 bytes", "leave size= out"],
+    );
+    gateway.fails(
+        &format!("verify nfs://127.0.0.1:{nfs}/disks/none?size=1M"),
+        &["/disks/none", "NFS4ERR_PERM"],
+    );
+    gateway.ok("file set /disks other --read-only off");
+    gateway.ok(&format!("verify {read_only}"));
+    gateway.ok("volume resize disk 16M");
+    assert!(gateway.ok("file show /disks disk").contains("16 MiB"));
+    gateway.ok("file remove /disks disk");
+    gateway.fails(&format!("bench {file} -t 1s"), &["/disks/disk"]);
+    gateway.ok("export remove /disks");
+    gateway.ok("volume remove other");
+    assert_eq!(gateway.end(), Some(0));
+}

@@ -117,7 +117,17 @@ impl Compound<'_> {
     }
 
     pub(super) fn destroy_client(&mut self, client: u64) -> Done {
-        self.seen.shared().state.destroy_client(client)?;
+        let shared = Arc::clone(&self.seen.context.shard.shared.own);
+        shared.state.destroy_client(client)?;
+        // After a restart nobody waits for a client that has left. Should it be forgotten that it has, that lasts a lease.
+        let reactor = self.seen.context.reactor().clone();
+        let keep = async move {
+            let kept = reactor.offload(move || shared.state.keep_names()).await;
+            if let Some(Err(error)) = kept {
+                tracing::warn!(%error, "it cannot be kept that an NFS client has left");
+            }
+        };
+        self.seen.context.reactor().spawn(keep).detach();
         Ok(())
     }
 

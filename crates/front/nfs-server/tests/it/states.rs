@@ -178,3 +178,25 @@ fn who_does_not_come_back_in_time_is_not_waited_for() {
     }
     assert_eq!(open(), Status::Ok);
 }
+
+#[test]
+fn a_client_that_left_is_not_waited_for() {
+    let Some(mut scene) = scene() else { return };
+    let mut client = Client::new(scene.address, "one");
+    assert_eq!(scene.names.0.lock().unwrap().len(), 1);
+    let session = client.session;
+    let ended = ops().raw(Number::DestroySession.value(), |writer| {
+        writer.fixed(&session.0);
+    });
+    assert_eq!(client.connection.call(2, &ended).status, Status::Ok);
+    let id = client.id;
+    let left = ops().raw(Number::DestroyClientid.value(), |writer| writer.u64(id));
+    assert_eq!(client.connection.call(2, &left).status, Status::Ok);
+    // It is kept after the answer.
+    while !scene.names.0.lock().unwrap().is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.restart(config());
+    let mut other = Client::new(scene.address, "other");
+    other.open("owner", "file", 3);
+}

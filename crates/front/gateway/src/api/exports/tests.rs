@@ -72,3 +72,62 @@ fn what_cannot_be_exported_is_refused() {
         nested.refused(400, "invalid", "exports do not nest");
     });
 }
+
+#[test]
+fn a_volume_is_made_a_file_changed_and_removed() {
+    with_api(|mut api, _| async move {
+        for name in ["a", "b"] {
+            let volume = json!({"url": "mem:?size=1M"});
+            api.put(&format!("/v1/volumes/{name}"), volume)
+                .await
+                .expect(201);
+        }
+        let spec = json!({"source": "volumes:", "allow_any_host": true});
+        let added = api.put(EXPORT, spec).await.expect(201);
+        assert_eq!(
+            (&added["files"], &added["problem"]),
+            (&json!(null), &json!(null))
+        );
+        let file = format!("{EXPORT}/files/a");
+        let limits = json!({"qos": {"read_iops": {"limit": 1000}}});
+        let added = api.put(&file, limits.clone()).await.expect(201);
+        assert_eq!(
+            (&added["volume"], &added["read_only"], &added["online"]),
+            (&json!("a"), &json!(false), &json!(true))
+        );
+        assert_eq!(added["qos"]["read_iops"]["limit"], 1000);
+        api.put(&file, limits).await.expect(200);
+        let other = api.put(&file, json!({"read_only": true})).await;
+        other.refused(409, "exists", "read_only");
+        let set = api.patch(&file, json!({"read_only": true})).await;
+        let set = set.expect(200);
+        assert_eq!(set["read_only"], true);
+        assert_eq!(
+            set["qos"]["read_iops"]["limit"], 1000,
+            "what is left out stays"
+        );
+        let listed = api.get(&format!("{EXPORT}/files")).await.expect(200);
+        assert_eq!(listed, json!([set]));
+        let shown = api.get("/v1/volumes/a").await.expect(200);
+        assert_eq!(shown["exports"], json!(["/exports/share"]));
+        let latency = api.get(&format!("{file}/latency")).await.expect(200);
+        assert_eq!(latency["commands"], json!([]));
+        api.get("/v1/latency/files").await.expect(200);
+        let status = api.get("/v1/status").await.expect(200);
+        assert_eq!(
+            (&status["files"], &status["limited_files"]),
+            (&json!(1), &json!(1))
+        );
+        let metrics = api.get("/metrics").await.text;
+        let limit = r#"weir_file_limit{export="/exports/share",volume="a",limit="read_iops"} 1000"#;
+        assert!(metrics.contains(limit), "{metrics}");
+        let in_use = api.delete("/v1/volumes/a").await;
+        in_use.refused(409, "in_use", "file a of export /exports/share");
+        let unknown = api.put(&format!("{EXPORT}/files/c"), json!({})).await;
+        unknown.refused(404, "not_found", "there is no volume c");
+        api.delete(&file).await.expect(204);
+        api.delete("/v1/volumes/a").await.expect(204);
+        let gone = api.get(&file).await;
+        gone.refused(404, "not_found", "there is no file a");
+    });
+}

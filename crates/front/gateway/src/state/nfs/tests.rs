@@ -97,3 +97,104 @@ fn a_change_takes_what_it_forbids() {
     };
     assert!(takes(set(true), "/a") && !takes(set(false), "/a"));
 }
+
+fn volume(text: &str) -> VolumeName {
+    text.parse().unwrap()
+}
+
+fn add_file(at: &str, name: &str) -> NfsChange {
+    NfsChange::AddFile {
+        path: path(at),
+        volume: volume(name),
+        spec: FileSpec::default(),
+    }
+}
+
+/// Two volumes, an export of volumes and one of a directory.
+fn with_volumes() -> State {
+    let mut state = State::default();
+    for name in ["one", "two"] {
+        let new = crate::state::Volume::new("mem:?size=1M");
+        state.volumes.insert(volume(name), new);
+    }
+    let state = changed(&state, add("/disks", "volumes:")).unwrap().state;
+    changed(&state, add("/a", "dir:/srv/a")).unwrap().state
+}
+
+#[test]
+fn volumes_become_files_and_numbers_are_never_used_again() {
+    let state = with_volumes();
+    let added = changed(&state, add_file("/disks", "one")).unwrap();
+    assert!(added.changed);
+    let state = added.state;
+    assert!(!changed(&state, add_file("/disks", "one")).unwrap().changed);
+    let state = changed(&state, add_file("/disks", "two")).unwrap().state;
+    let number = |state: &State, name: &str| {
+        let file = state.file(&path("/disks"), &volume(name)).unwrap();
+        file.number
+    };
+    assert_eq!((number(&state, "one"), number(&state, "two")), (3, 4));
+    let remove = NfsChange::RemoveFile {
+        path: path("/disks"),
+        volume: volume("two"),
+    };
+    let state = changed(&state, remove.clone()).unwrap().state;
+    assert_eq!(changed(&state, remove).unwrap_err().code(), "not_found");
+    let state = changed(&state, add_file("/disks", "two")).unwrap().state;
+    assert_eq!(number(&state, "two"), 5);
+    for (refused, code, words) in [
+        (add_file("/a", "one"), "invalid", "whose source is volumes:"),
+        (add_file("/disks", "tow"), "not_found", "did you mean two"),
+        (add_file("/b", "one"), "not_found", "no export /b"),
+    ] {
+        let error = changed(&state, refused).unwrap_err();
+        assert_eq!(error.code(), code);
+        let text = format!("{error} {:?}", error.hint());
+        assert!(text.contains(words), "{text}");
+    }
+    let text = serde_json::to_string(&state).unwrap();
+    assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    let one = Change::RemoveVolume {
+        name: volume("one"),
+    };
+    let in_use = state.changed_by(&one, &mut |_| ()).unwrap_err();
+    assert!(
+        in_use.to_string().contains("file one of export /disks"),
+        "{in_use}"
+    );
+    let mut doubled = state.clone();
+    let files = &mut doubled.exports.get_mut(&path("/disks")).unwrap().files;
+    files.get_mut(&volume("one")).unwrap().number = 5;
+    assert!(doubled.check().is_err(), "a number of two files");
+}
+
+#[test]
+fn a_change_of_a_file_takes_what_it_forbids() {
+    let state = with_volumes();
+    let takes = |change: NfsChange, export: ExportName| {
+        Change::Nfs(change).takes_from(&state, &InitiatorName::NfsClients, &export)
+    };
+    let file = |name: &str| ExportName::File {
+        path: path("/disks"),
+        volume: volume(name),
+    };
+    let set = |read_only| NfsChange::SetFile {
+        path: path("/disks"),
+        volume: volume("one"),
+        patch: FileSpec {
+            read_only: Some(read_only),
+            ..FileSpec::default()
+        },
+    };
+    let remove = || NfsChange::RemoveFile {
+        path: path("/disks"),
+        volume: volume("one"),
+    };
+    let whole = || ExportName::Directory {
+        path: path("/disks"),
+    };
+    assert!(takes(remove(), file("one")) && !takes(remove(), file("two")));
+    assert!(takes(set(true), file("one")) && !takes(set(false), file("one")));
+    assert!(takes(remove(), whole()) && takes(set(true), whole()));
+    assert!(!takes(add_file("/disks", "one"), whole()));
+}
