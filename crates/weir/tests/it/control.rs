@@ -195,11 +195,11 @@ fn from_a_volume_to_a_namespace_and_back() {
     assert_eq!(gateway.json("volume list")[0]["name"], "images");
     let table = gateway.ok("volume list");
     let mut lines = table.lines();
-    let heading = "NAME    SIZE   BLOCK  STATUS  NAMESPACES  LUNS  URL";
+    let heading = "NAME    SIZE   BLOCK  STATUS  NAMESPACES  LUNS  EXPORTS  URL";
     assert_eq!(lines.next(), Some(heading));
     assert_eq!(
         lines.next(),
-        Some("images  1 GiB  4096   online  1           0     mem:?size=1G")
+        Some("images  1 GiB  4096   online  1           0     0        mem:?size=1G")
     );
     assert!(gateway.ok("subsystem list").contains(SUBSYSTEM));
     assert!(

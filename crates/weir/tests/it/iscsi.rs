@@ -70,7 +70,7 @@ fn from_a_volume_to_a_lun_and_back() {
         ("listener list", "*:3260   iscsi   listening"),
         (
             "volume list",
-            "images  1 GiB  4096   online  0           2     mem:?size=1G",
+            "images  1 GiB  4096   online  0           2     0        mem:?size=1G",
         ),
         ("status", "targets      1"),
         ("status", "LUNs         2"),
