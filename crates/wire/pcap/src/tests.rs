@@ -21,7 +21,10 @@ fn read(file: &[u8], piece: usize) -> Result<Vec<String>, PcapError> {
     Ok(found)
 }
 
-fn packets() -> impl Strategy<Value = Vec<(u64, u32, Vec<u8>, Option<u32>, Option<u64>)>> {
+/// Time, length, data, flags and losses of a packet.
+type Parts = (u64, u32, Vec<u8>, Option<u32>, Option<u64>);
+
+fn packets() -> impl Strategy<Value = Vec<Parts>> {
     let data = proptest::collection::vec(any::<u8>(), 0..200);
     let packet = (
         any::<u64>(),

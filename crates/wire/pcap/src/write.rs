@@ -37,44 +37,72 @@ const PACKET_HEAD_BYTES: usize = 28;
 /// Bytes of an option's value at most.
 const OPTION_BYTES_MAX: usize = u16::MAX as usize - 3;
 
+/// A place that blocks are written to.
+pub trait Out {
+    /// Adds bytes at the end.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Bytes that it has.
+    fn length(&self) -> usize;
+
+    /// Writes over bytes that it has.
+    fn patch(&mut self, at: usize, bytes: &[u8]);
+}
+
+impl Out for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    fn patch(&mut self, at: usize, bytes: &[u8]) {
+        self[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
 fn padding(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
 
 /// Writes one block, whose body `body` writes.
-fn block(kind: u32, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&kind.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
+fn block<O: Out>(kind: u32, out: &mut O, body: impl FnOnce(&mut O)) {
+    let start = out.length();
+    out.put(&kind.to_le_bytes());
+    out.put(&[0; 4]);
     body(out);
-    let length = (out.len() - start + 4) as u32;
+    let length = (out.length() - start + 4) as u32;
     debug_assert!(length.is_multiple_of(4), "blocks are of whole words");
-    out.extend_from_slice(&length.to_le_bytes());
-    out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
+    out.put(&length.to_le_bytes());
+    out.patch(start + 4, &length.to_le_bytes());
 }
 
-fn write_option(code: u16, value: &[u8], out: &mut Vec<u8>) {
+fn write_option(code: u16, value: &[u8], out: &mut impl Out) {
     let value = &value[..value.len().min(OPTION_BYTES_MAX)];
-    out.extend_from_slice(&code.to_le_bytes());
-    out.extend_from_slice(&(value.len() as u16).to_le_bytes());
-    out.extend_from_slice(value);
-    out.extend_from_slice(&[0; 3][..padding(value.len())]);
+    out.put(&code.to_le_bytes());
+    out.put(&(value.len() as u16).to_le_bytes());
+    out.put(value);
+    out.put(&[0; 3][..padding(value.len())]);
 }
 
-fn end_options(start: usize, out: &mut Vec<u8>) {
-    if out.len() > start {
+fn end_options(start: usize, out: &mut impl Out) {
+    if out.length() > start {
         write_option(option::END, &[], out);
     }
 }
 
 /// Begins a section: interfaces are numbered from 0 on after this (Section Header Block).
-pub fn section(application: &str, system: &str, out: &mut Vec<u8>) {
+pub fn section(application: &str, system: &str, out: &mut impl Out) {
     block(SECTION, out, |out| {
-        out.extend_from_slice(&ORDER.to_le_bytes());
-        out.extend_from_slice(&1_u16.to_le_bytes());
-        out.extend_from_slice(&0_u16.to_le_bytes());
+        out.put(&ORDER.to_le_bytes());
+        out.put(&1_u16.to_le_bytes());
+        out.put(&0_u16.to_le_bytes());
         // How long the section is nobody knows yet.
-        out.extend_from_slice(&u64::MAX.to_le_bytes());
+        out.put(&u64::MAX.to_le_bytes());
         write_option(option::SECTION_SYSTEM, system.as_bytes(), out);
         write_option(option::SECTION_APPLICATION, application.as_bytes(), out);
         write_option(option::END, &[], out);
@@ -82,11 +110,11 @@ pub fn section(application: &str, system: &str, out: &mut Vec<u8>) {
 }
 
 /// Describes the next interface, whose times are in nanoseconds.
-pub fn interface(interface: &Interface, out: &mut Vec<u8>) {
+pub fn interface(interface: &Interface, out: &mut impl Out) {
     block(INTERFACE, out, |out| {
-        out.extend_from_slice(&interface.link_type.to_le_bytes());
-        out.extend_from_slice(&[0; 2]);
-        out.extend_from_slice(&interface.snap_length.to_le_bytes());
+        out.put(&interface.link_type.to_le_bytes());
+        out.put(&[0; 2]);
+        out.put(&interface.snap_length.to_le_bytes());
         let texts = [
             (option::INTERFACE_NAME, &interface.name),
             (option::INTERFACE_SYSTEM, &interface.system),
@@ -120,9 +148,9 @@ pub fn packet_bytes(packet: &Packet<'_>) -> usize {
 }
 
 /// Writes a packet.
-pub fn packet(packet: &Packet<'_>, out: &mut Vec<u8>) {
+pub fn packet(packet: &Packet<'_>, out: &mut impl Out) {
     // Most have no options, and there are many: the head is written at once.
-    let (start, length) = (out.len(), packet_bytes(packet) as u32);
+    let (start, length) = (out.length(), packet_bytes(packet) as u32);
     let mut head = [0; PACKET_HEAD_BYTES];
     head[0..4].copy_from_slice(&ENHANCED_PACKET.to_le_bytes());
     head[4..8].copy_from_slice(&length.to_le_bytes());
@@ -131,10 +159,10 @@ pub fn packet(packet: &Packet<'_>, out: &mut Vec<u8>) {
     head[16..20].copy_from_slice(&(packet.time as u32).to_le_bytes());
     head[20..24].copy_from_slice(&(packet.data.len() as u32).to_le_bytes());
     head[24..28].copy_from_slice(&packet.length.to_le_bytes());
-    out.extend_from_slice(&head);
-    out.extend_from_slice(packet.data);
-    out.extend_from_slice(&[0; 3][..padding(packet.data.len())]);
-    let options = out.len();
+    out.put(&head);
+    out.put(packet.data);
+    out.put(&[0; 3][..padding(packet.data.len())]);
+    let options = out.length();
     if let Some(flags) = packet.flags {
         write_option(option::PACKET_FLAGS, &flags.to_le_bytes(), out);
     }
@@ -142,17 +170,17 @@ pub fn packet(packet: &Packet<'_>, out: &mut Vec<u8>) {
         write_option(option::PACKET_DROPPED, &dropped.to_le_bytes(), out);
     }
     end_options(options, out);
-    out.extend_from_slice(&length.to_le_bytes());
-    debug_assert_eq!(out.len() - start, length as usize);
+    out.put(&length.to_le_bytes());
+    debug_assert_eq!(out.length() - start, length as usize);
 }
 
 /// Writes the counts of an interface.
-pub fn statistics(statistics: &Statistics, out: &mut Vec<u8>) {
+pub fn statistics(statistics: &Statistics, out: &mut impl Out) {
     block(STATISTICS, out, |out| {
-        out.extend_from_slice(&statistics.interface.to_le_bytes());
-        out.extend_from_slice(&((statistics.time >> 32) as u32).to_le_bytes());
-        out.extend_from_slice(&(statistics.time as u32).to_le_bytes());
-        let options = out.len();
+        out.put(&statistics.interface.to_le_bytes());
+        out.put(&((statistics.time >> 32) as u32).to_le_bytes());
+        out.put(&(statistics.time as u32).to_le_bytes());
+        let options = out.length();
         if let Some(comment) = &statistics.comment {
             write_option(option::COMMENT, comment.as_bytes(), out);
         }

@@ -1,0 +1,331 @@
+//! A recording: from a source onto a ring, until one of them ends.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use uuid::Uuid;
+use weir_load::{LaneError, PROGRESS_INTERVAL, Stop};
+use weir_pcap::Statistics;
+use weir_reactor::{Instant, Reactor, Timer};
+
+use crate::format::{Content, Counts};
+use crate::ring::{Ring, WhenFull};
+use crate::source::{Next, Source, SourceError};
+use crate::writer::{CHUNK_BYTES, Refused, Writer};
+
+/// Bytes that are taken in one go before others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+/// How soon it is looked whether the recording is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a recording is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordConfig {
+    /// What becomes of a ring that is full.
+    pub when_full: WhenFull,
+    /// Time after which what came is on stable storage.
+    pub sync: Duration,
+    /// Bytes that wait for volumes at most.
+    pub buffer_bytes: u64,
+}
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        RecordConfig {
+            when_full: WhenFull::default(),
+            sync: Duration::from_secs(1),
+            buffer_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why a recording could not begin, or not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The ring is of another content than the source.
+    #[error("the ring holds {}, and {source_name} yields {}", words(*.ring), words(*.source_content))]
+    Content {
+        /// The ring's.
+        ring: Content,
+        /// The source.
+        source_name: String,
+        /// The source's.
+        source_content: Content,
+    },
+    /// The source failed. What came before is recorded.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+fn words(content: Content) -> &'static str {
+    match content {
+        Content::Packets => "packets",
+        Content::Bytes => "bytes",
+    }
+}
+
+/// Why a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The source has no more.
+    Source,
+    /// It was asked to.
+    Stopped,
+    /// The ring is full.
+    Full,
+    /// Every volume failed.
+    Failed,
+}
+
+/// How a recording stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Since it began.
+    pub elapsed: Duration,
+    /// What came, and what became of it.
+    pub counts: Counts,
+    /// Bytes on the volumes.
+    pub written_bytes: u64,
+    /// Buffers in use, and all.
+    pub buffers: (usize, usize),
+    /// Volumes that failed.
+    pub failed: usize,
+}
+
+/// A recording that has ended.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Its identity.
+    pub recording: Uuid,
+    /// Why it ended.
+    pub ended: Ended,
+    /// What came, and what became of it.
+    pub counts: Counts,
+    /// Bytes of chunks that commit records name.
+    pub committed_bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Volumes that failed, and how.
+    pub failures: Vec<LaneError>,
+}
+
+/// Records what a source yields.
+///
+/// # Errors
+/// [`RecordError`]. What came before a source failed is recorded.
+pub async fn record(
+    ring: Ring,
+    source: &mut Source,
+    config: &RecordConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(Progress),
+) -> Result<Recorded, RecordError> {
+    if ring.content() != source.content() {
+        return Err(RecordError::Content {
+            ring: ring.content(),
+            source_name: source.name().to_owned(),
+            source_content: source.content(),
+        });
+    }
+    let reactor = ring.reactor.clone();
+    let buffers = (config.buffer_bytes as usize / CHUNK_BYTES).max(4);
+    let mut run = Run {
+        writer: Writer::new(ring, config.when_full, buffers, config.sync),
+        began: reactor.now(),
+        told: reactor.now(),
+        interfaces: 0,
+        reactor,
+    };
+    let ended = run.take_all(source, stop, &mut progress).await;
+    run.tell_counts();
+    run.writer.finish().await;
+    let figures = run.writer.figures();
+    let ended = ended?;
+    Ok(Recorded {
+        recording: run.writer.recording(),
+        ended,
+        counts: figures.counts,
+        committed_bytes: figures.committed_bytes,
+        elapsed: run.reactor.now() - run.began,
+        failures: run.writer.take_failures(),
+    })
+}
+
+struct Run {
+    reactor: Reactor,
+    writer: Writer,
+    began: Instant,
+    told: Instant,
+    interfaces: u32,
+}
+
+impl Run {
+    async fn take_all(
+        &mut self,
+        source: &mut Source,
+        stop: &Stop,
+        progress: &mut impl FnMut(Progress),
+    ) -> Result<Ended, RecordError> {
+        let is_live = source.is_live();
+        let mut turn = 0;
+        loop {
+            let now = self.reactor.now();
+            self.writer.tick(now);
+            if now >= self.told + PROGRESS_INTERVAL {
+                self.told = now;
+                progress(self.progress(now));
+            }
+            if stop.is_asked() {
+                return Ok(Ended::Stopped);
+            }
+            if turn >= TURN_BYTES {
+                turn = 0;
+                yield_now().await;
+                continue;
+            }
+            let wall = self.reactor.system().wall_clock();
+            // What became of it, and the bytes of a stream that it was.
+            let (taken, bytes) = match source.next(now, wall)? {
+                Next::End => return Ok(Ended::Source),
+                Next::Wait(until) => {
+                    let until = until.min(self.wakes_at(now));
+                    self.reactor.sleep_until(until).await;
+                    turn = 0;
+                    continue;
+                }
+                Next::Read => {
+                    let until = self.wakes_at(now);
+                    if let Some(read) =
+                        before(&self.reactor, until, source.read(&self.reactor)).await
+                    {
+                        read?;
+                    }
+                    continue;
+                }
+                Next::Interfaces(all) => {
+                    self.interfaces = all.len() as u32;
+                    if !self.writer.set_interfaces(all) {
+                        let name = source.name().to_owned();
+                        return Err(SourceError::Interfaces { name }.into());
+                    }
+                    continue;
+                }
+                Next::Packet(packet) => {
+                    let bytes = packet.data.len();
+                    self.writer.came(1, bytes as u64);
+                    turn += bytes.max(64);
+                    self.writer.count(|counts| {
+                        counts.source_lost += packet.dropped.unwrap_or_default();
+                    });
+                    loop {
+                        match self.writer.packet(&packet) {
+                            Err(Refused::Later) if !is_live && !stop.is_asked() => {
+                                self.wait_for_room().await;
+                            }
+                            done => break (done.map(|()| 0), 0),
+                        }
+                    }
+                }
+                Next::Bytes(bytes) => {
+                    let time = wall.as_nanos() as u64;
+                    let taken = loop {
+                        match self.writer.bytes(bytes, time) {
+                            Err(Refused::Later) if !is_live && !stop.is_asked() => {
+                                self.wait_for_room().await;
+                            }
+                            done => break done,
+                        }
+                    };
+                    let count = taken.unwrap_or(bytes.len());
+                    turn += count;
+                    self.writer.came(1, count as u64);
+                    if taken.is_ok() {
+                        self.writer.count(|counts| counts.kept += 1);
+                    }
+                    (taken, bytes.len())
+                }
+            };
+            match taken {
+                Ok(count) => source.taken(count),
+                Err(Refused::Later) => {
+                    self.writer.count(|counts| counts.slow_lost += 1);
+                    source.taken(bytes);
+                }
+                Err(Refused::Full) => return Ok(Ended::Full),
+                Err(Refused::Failed) => return Ok(Ended::Failed),
+            }
+        }
+    }
+
+    /// When something is to be looked at, whatever the source does.
+    fn wakes_at(&self, now: Instant) -> Instant {
+        self.writer.next_sync().min(now + LOOK)
+    }
+
+    async fn wait_for_room(&mut self) {
+        let now = self.reactor.now();
+        let until = self.wakes_at(now);
+        before(&self.reactor, until, self.writer.room()).await;
+        self.writer.tick(self.reactor.now());
+    }
+
+    /// Writes what became of all, as the last thing of the recording.
+    fn tell_counts(&mut self) {
+        let counts = self.writer.figures().counts;
+        let time = self.reactor.system().wall_clock().as_nanos() as u64;
+        for interface in 0..self.interfaces.min(1) {
+            let lost = counts.slow_lost + counts.failed_lost;
+            let statistics = Statistics {
+                interface,
+                time,
+                received: Some(counts.received),
+                interface_dropped: Some(counts.source_lost),
+                system_dropped: Some(lost),
+                delivered: Some(counts.kept),
+                ..Statistics::default()
+            };
+            // They are in the commit records, too.
+            let _ = self.writer.statistics(&statistics);
+        }
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
+        let figures = self.writer.figures();
+        Progress {
+            elapsed: now - self.began,
+            counts: figures.counts,
+            written_bytes: figures.written_bytes,
+            buffers: figures.buffers,
+            failed: figures.failed,
+        }
+    }
+}
+
+/// Lets others have their turn.
+async fn yield_now() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Waits for something until then; what is dropped is asked for again.
+async fn before<T>(reactor: &Reactor, until: Instant, what: impl Future<Output = T>) -> Option<T> {
+    let mut timer = Timer::new(reactor);
+    timer.set(until);
+    let mut what = pin!(what);
+    poll_fn(|context| {
+        if let Poll::Ready(done) = what.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        timer.poll_elapsed(context).map(|_| None)
+    })
+    .await
+}

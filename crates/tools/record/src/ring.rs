@@ -1,0 +1,637 @@
+//! A ring of volumes, opened: what is asked of each, and what was found on it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use smallvec::smallvec;
+use uuid::Uuid;
+use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
+use weir_load::{Lane, LaneError};
+use weir_memory::{Segment, Views, copy_views, views_len};
+use weir_reactor::{Reactor, Sender, Task, oneshot};
+
+use crate::format::{
+    BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, SLOTS_AT, SUPERBLOCKS, Superblock,
+};
+
+/// Volumes of a ring at most.
+pub(crate) const MEMBERS_MAX: u32 = 1024;
+/// Requests in flight at most on each volume.
+const DEPTH: u32 = 64;
+/// Commit records that are read at the same time when a ring is opened, on each volume.
+const SCANS: usize = 32;
+
+/// What becomes of a ring that is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// The recording stops.
+    Stop,
+    /// The oldest segments are given up.
+    #[default]
+    GoRound,
+}
+
+/// Properties of a ring that is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingConfig {
+    /// What is recorded.
+    pub content: Content,
+    /// Bytes of a segment; each lies on one volume.
+    pub segment_bytes: u32,
+}
+
+impl RingConfig {
+    /// Bytes of a segment: at least and at most.
+    pub const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = (4 << 20)..=(1 << 30);
+}
+
+/// Why a ring cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// There are no volumes, or too many.
+    #[error("a ring has 1 to 1024 volumes, not {0}")]
+    Members(usize),
+    /// A volume is too small.
+    #[error(
+        "{volume} has {bytes} bytes: too few for two segments of {segment_bytes} bytes and what describes the ring"
+    )]
+    TooSmall {
+        /// The volume.
+        volume: String,
+        /// Its bytes.
+        bytes: u64,
+        /// Bytes of a segment.
+        segment_bytes: u32,
+    },
+    /// A volume has blocks that are no part of 4 KiB, or is read-only.
+    #[error("{volume} cannot be a part of a ring: {why}")]
+    Unfit {
+        /// The volume.
+        volume: String,
+        /// Its lack.
+        why: &'static str,
+    },
+    /// A volume carries no ring.
+    #[error("{volume} carries no ring that can be used: {defect}")]
+    NoRing {
+        /// The volume.
+        volume: String,
+        /// What was found of one.
+        defect: Defect,
+    },
+    /// Volumes are of two rings.
+    #[error("{volume} is of another ring ({found}) than {first} ({ring})")]
+    OtherRing {
+        /// The volume.
+        volume: String,
+        /// Its ring.
+        found: Uuid,
+        /// The first volume.
+        first: String,
+        /// Its ring.
+        ring: Uuid,
+    },
+    /// A volume was given twice.
+    #[error("{volume} and {other} are the same volume of the ring")]
+    Twice {
+        /// One.
+        volume: String,
+        /// The other.
+        other: String,
+    },
+    /// Volumes are missing.
+    #[error("the ring has {members} volumes, and {} of them are missing: numbers {}", missing.len(), numbers(missing))]
+    Missing {
+        /// Volumes of the ring.
+        members: u32,
+        /// Numbers of those that were not given.
+        missing: Vec<u32>,
+    },
+    /// A request failed.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}
+
+fn numbers(all: &[u32]) -> String {
+    let all: Vec<_> = all.iter().map(u32::to_string).collect();
+    all.join(", ")
+}
+
+/// A request that waits, and where its answer goes.
+type Asked = (Operation, Sender<Result<Operation, LaneError>>);
+
+/// One volume of a ring, of which many things may be asked at a time.
+pub(crate) struct Member {
+    name: String,
+    geometry: Geometry,
+    lane: RefCell<Lane<Sender<Result<Operation, LaneError>>>>,
+    waiting: RefCell<VecDeque<Asked>>,
+    waker: RefCell<Option<Waker>>,
+    driver: RefCell<Option<Task<()>>>,
+    /// A write failed: nothing is recorded on it any more.
+    pub(crate) has_failed: Cell<bool>,
+}
+
+impl Member {
+    fn open(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Result<Rc<Self>, LaneError> {
+        let member = Rc::new(Member {
+            name: volume.name(),
+            geometry: volume.geometry(),
+            lane: RefCell::new(Lane::open(reactor, volume, DEPTH)?),
+            waiting: RefCell::default(),
+            waker: RefCell::default(),
+            driver: RefCell::default(),
+            has_failed: Cell::new(false),
+        });
+        let weak = Rc::downgrade(&member);
+        let drive = poll_fn(move |context| {
+            let Some(member) = weak.upgrade() else {
+                return Poll::Ready(());
+            };
+            *member.waker.borrow_mut() = Some(context.waker().clone());
+            loop {
+                let ended = match member.lane.borrow_mut().poll_next(context) {
+                    Poll::Ready(ended) => ended,
+                    Poll::Pending => return Poll::Pending,
+                };
+                let answer = match ended.result {
+                    Ok(()) => Ok(ended.operation),
+                    Err(error) => {
+                        let lane = member.lane.borrow();
+                        Err(lane.error(&ended.operation, error))
+                    }
+                };
+                ended.tag.send(answer);
+                member.submit();
+            }
+        });
+        *member.driver.borrow_mut() = Some(reactor.spawn(drive));
+        Ok(member)
+    }
+
+    /// Hands what waits to the volume, as far as there is room.
+    fn submit(&self) {
+        let (mut lane, mut waiting) = (self.lane.borrow_mut(), self.waiting.borrow_mut());
+        while lane.has_room()
+            && let Some((operation, answer)) = waiting.pop_front()
+        {
+            lane.push(answer, operation);
+        }
+        lane.submit();
+    }
+
+    /// Asks the volume for something.
+    pub(crate) async fn ask(&self, operation: Operation) -> Result<Operation, LaneError> {
+        let (answer, answered) = oneshot();
+        self.waiting.borrow_mut().push_back((operation, answer));
+        self.submit();
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+        answered
+            .await
+            .expect("a lane answers as long as it is held")
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn blocks(&self, bytes: u64) -> u64 {
+        bytes >> self.geometry.block_size.shift()
+    }
+
+    /// Reads bytes; both numbers are multiples of 4 KiB.
+    pub(crate) async fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LaneError> {
+        let mut all = vec![0; bytes];
+        let step = self.transfer_bytes();
+        for (index, part) in all.chunks_mut(step).enumerate() {
+            let read = Operation::Read {
+                lba: self.blocks(at + (index * step) as u64),
+                blocks: self.blocks(part.len() as u64) as u32,
+                buffers: ReadBuffers::Lend,
+            };
+            if let Operation::Read {
+                buffers: ReadBuffers::Filled(data),
+                ..
+            } = self.ask(read).await?
+            {
+                debug_assert_eq!(views_len(&data), part.len());
+                copy_views(&data, part);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Bytes of one request at most: whole blocks of the ring.
+    pub(crate) fn transfer_bytes(&self) -> usize {
+        let blocks = u64::from(self.geometry.transfer_blocks_max);
+        let bytes = blocks << self.geometry.block_size.shift();
+        (bytes as usize / BLOCK_BYTES).max(1) * BLOCK_BYTES
+    }
+
+    /// Writes one buffer, in requests that the volume takes; the buffer.
+    pub(crate) async fn write(&self, at: u64, data: Views, fua: bool) -> Result<(), LaneError> {
+        let (length, step) = (views_len(&data), self.transfer_bytes());
+        let mut from = 0;
+        while from < length {
+            let bytes = step.min(length - from);
+            let write = Operation::Write {
+                lba: self.blocks(at + from as u64),
+                blocks: self.blocks(bytes as u64) as u32,
+                data: weir_memory::slice_views(&data, from, bytes),
+                fua,
+            };
+            self.ask(write).await?;
+            from += bytes;
+        }
+        Ok(())
+    }
+
+    /// Writes one block, durably.
+    pub(crate) async fn write_block(
+        &self,
+        at: u64,
+        block: &[u8; BLOCK_BYTES],
+    ) -> Result<(), LaneError> {
+        let data = smallvec![Segment::copy_of(block).freeze()];
+        self.write(at, data, true).await
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), LaneError> {
+        match self.geometry.volatile_cache {
+            true => self.ask(Operation::Flush).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Says that blocks are needed no more, where the volume wants to know.
+    pub(crate) async fn give_back(&self, at: u64, bytes: u64) {
+        if self.geometry.deallocate_blocks == 0 {
+            return;
+        }
+        let operation = Operation::Deallocate {
+            lba: self.blocks(at),
+            blocks: self.blocks(bytes),
+        };
+        // It is a hint.
+        let _ = self.ask(operation).await;
+    }
+}
+
+/// A segment that was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Segments {
+    pub(crate) commit: Commit,
+    pub(crate) member: u32,
+    pub(crate) place: u64,
+}
+
+/// A ring, opened on one reactor.
+pub struct Ring {
+    pub(crate) reactor: Reactor,
+    /// By number; none: it is missing.
+    pub(crate) members: Vec<Option<Rc<Member>>>,
+    pub(crate) superblock: Superblock,
+    /// Those that were committed and are not given up, in their order.
+    pub(crate) segments: Vec<Segments>,
+    /// Slots whose commit records cannot be read: volume and place.
+    pub(crate) unreadable: Vec<(String, u64)>,
+    /// The first sequence that no segment has, nor a record that was found.
+    pub(crate) next: u64,
+}
+
+fn check_fit(volume: &Arc<dyn Volume>, writes: bool) -> Result<(), RingError> {
+    let (geometry, name) = (volume.geometry(), volume.name());
+    let unfit = |why| RingError::Unfit {
+        volume: name.clone(),
+        why,
+    };
+    match geometry.read_only && writes {
+        true => Err(unfit("it is read-only")),
+        false => Ok(()),
+    }
+}
+
+impl Ring {
+    /// Makes a ring on these volumes. What was on them is lost.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub async fn make(
+        reactor: &Reactor,
+        volumes: &[Arc<dyn Volume>],
+        config: &RingConfig,
+    ) -> Result<Self, RingError> {
+        if volumes.is_empty() || volumes.len() > MEMBERS_MAX as usize {
+            return Err(RingError::Members(volumes.len()));
+        }
+        let mut slots = u64::MAX;
+        for volume in volumes {
+            check_fit(volume, true)?;
+            let bytes = volume.geometry().length_bytes();
+            let own = bytes.saturating_sub(SLOTS_AT) / u64::from(config.segment_bytes);
+            if own < 2 {
+                return Err(RingError::TooSmall {
+                    volume: volume.name(),
+                    bytes,
+                    segment_bytes: config.segment_bytes,
+                });
+            }
+            slots = slots.min(own);
+        }
+        let mut bytes = [0; 16];
+        reactor.system().random_bytes(&mut bytes);
+        let superblock = Superblock {
+            ring: Uuid::from_bytes(bytes),
+            generation: 0,
+            member: 0,
+            members: volumes.len() as u32,
+            segment_bytes: config.segment_bytes,
+            slots,
+            tail: 0,
+            content: config.content,
+            made: reactor.system().wall_clock().as_nanos() as u64,
+        };
+        let members = volumes
+            .iter()
+            .map(|volume| Member::open(reactor, volume).map(Some))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut ring = Ring {
+            reactor: reactor.clone(),
+            members,
+            superblock,
+            segments: Vec::new(),
+            unreadable: Vec::new(),
+            next: 0,
+        };
+        // The older one of what was there before must not be taken for this ring's.
+        for _ in SUPERBLOCKS {
+            ring.write_superblock(0).await?;
+        }
+        Ok(ring)
+    }
+
+    /// Opens the ring that is on these volumes, and finds what was recorded. To record, all of its volumes are needed.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub async fn open(
+        reactor: &Reactor,
+        volumes: &[Arc<dyn Volume>],
+        writes: bool,
+    ) -> Result<Self, RingError> {
+        if volumes.is_empty() || volumes.len() > MEMBERS_MAX as usize {
+            return Err(RingError::Members(volumes.len()));
+        }
+        let mut found: BTreeMap<u32, (Rc<Member>, Superblock)> = BTreeMap::new();
+        let mut newest: Option<(String, Superblock)> = None;
+        for volume in volumes {
+            check_fit(volume, writes)?;
+            let member = Member::open(reactor, volume)?;
+            let own = read_superblock(&member).await?;
+            if let Some((first, ring)) = &newest
+                && ring.ring != own.ring
+            {
+                return Err(RingError::OtherRing {
+                    volume: volume.name(),
+                    found: own.ring,
+                    first: first.clone(),
+                    ring: ring.ring,
+                });
+            }
+            let number = own.member;
+            if let Some((other, _)) = found.get(&number) {
+                return Err(RingError::Twice {
+                    volume: volume.name(),
+                    other: other.name().to_owned(),
+                });
+            }
+            let is_newer = newest
+                .as_ref()
+                .is_none_or(|(_, before)| before.generation < own.generation);
+            if is_newer {
+                newest = Some((volume.name(), own.clone()));
+            }
+            found.insert(number, (member, own));
+        }
+        let (_, superblock) = newest.expect("there is a volume");
+        let members = (0..superblock.members).map(|number| {
+            let member = found.remove(&number);
+            member.map(|(member, _)| member)
+        });
+        let members: Vec<_> = members.collect();
+        let missing = members.iter().zip(0..).filter(|(one, _)| one.is_none());
+        let missing: Vec<u32> = missing.map(|(_, number)| number).collect();
+        if writes && !missing.is_empty() {
+            return Err(RingError::Missing {
+                members: superblock.members,
+                missing,
+            });
+        }
+        let mut ring = Ring {
+            reactor: reactor.clone(),
+            members,
+            superblock,
+            segments: Vec::new(),
+            unreadable: Vec::new(),
+            next: 0,
+        };
+        ring.scan().await;
+        Ok(ring)
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.superblock.ring
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        self.superblock.content
+    }
+
+    /// Bytes of data that it has room for, about.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        let own = self.superblock.segment_bytes - COMMIT_BLOCKS * BLOCK_BYTES as u32;
+        self.superblock.capacity() * u64::from(own)
+    }
+
+    /// Numbers of volumes that are missing.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u32> {
+        let missing = self
+            .members
+            .iter()
+            .zip(0..)
+            .filter(|(one, _)| one.is_none());
+        missing.map(|(_, number)| number).collect()
+    }
+
+    /// Writes the superblocks of all volumes with this tail. A volume on which that fails is not used any more; where it fails on all,
+    /// the last error is the answer.
+    pub(crate) async fn write_superblock(&mut self, tail: u64) -> Result<(), RingError> {
+        self.superblock.tail = tail;
+        self.superblock.generation += 1;
+        write_superblocks(&self.members, &self.superblock).await?;
+        Ok(())
+    }
+
+    /// Finds the segments that were committed.
+    async fn scan(&mut self) {
+        let shared = Rc::new(Scan {
+            superblock: self.superblock.clone(),
+            found: RefCell::default(),
+        });
+        let mut tasks = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let Some(member) = member else { continue };
+            let next = Rc::new(Cell::new(0));
+            for _ in 0..SCANS {
+                let look = look_at_slots(
+                    Rc::clone(member),
+                    number as u32,
+                    Rc::clone(&next),
+                    Rc::clone(&shared),
+                );
+                tasks.push(self.reactor.spawn(look));
+            }
+        }
+        for task in tasks {
+            task.await;
+        }
+        let found = shared.found.take();
+        self.next = found.next;
+        self.unreadable = found.unreadable;
+        self.unreadable.sort();
+        self.segments = found.segments;
+        self.segments.sort_by_key(|one| one.commit.sequence);
+    }
+}
+
+#[derive(Default)]
+struct FoundSegments {
+    segments: Vec<Segments>,
+    unreadable: Vec<(String, u64)>,
+    next: u64,
+}
+
+struct Scan {
+    superblock: Superblock,
+    found: RefCell<FoundSegments>,
+}
+
+/// Looks at slots of a volume, one after the other, beside others who do.
+async fn look_at_slots(member: Rc<Member>, number: u32, next: Rc<Cell<u64>>, scan: Rc<Scan>) {
+    let superblock = &scan.superblock;
+    loop {
+        let slot = next.get();
+        if slot >= superblock.slots {
+            return;
+        }
+        next.set(slot + 1);
+        let place = SLOTS_AT + slot * u64::from(superblock.segment_bytes);
+        let bytes = COMMIT_BLOCKS as usize * BLOCK_BYTES;
+        let Ok(blocks) = member.read(place, bytes).await else {
+            let unreadable = (member.name().to_owned(), place);
+            scan.found.borrow_mut().unreadable.push(unreadable);
+            continue;
+        };
+        let records = blocks.chunks(BLOCK_BYTES);
+        let records = records.filter_map(|block| {
+            let commit = Commit::parse(block, superblock.segment_bytes).ok()?;
+            let is_own = commit.ring == superblock.ring
+                && superblock.place(commit.sequence) == (number, place);
+            is_own.then_some(commit)
+        });
+        let newest = records.max_by_key(|commit| (commit.sequence, commit.edition));
+        let Some(commit) = newest else { continue };
+        let mut found = scan.found.borrow_mut();
+        found.next = found.next.max(commit.sequence + 1);
+        if commit.sequence >= superblock.tail {
+            found.segments.push(Segments {
+                commit,
+                member: number,
+                place,
+            });
+        }
+    }
+}
+
+async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
+    let (mut best, mut worst): (Option<Superblock>, _) = (None, Defect::Absent);
+    for place in SUPERBLOCKS {
+        if place + BLOCK_BYTES as u64 > member.geometry().length_bytes() {
+            continue;
+        }
+        match Superblock::parse(&member.read(place, BLOCK_BYTES).await?) {
+            Ok(found)
+                if best
+                    .as_ref()
+                    .is_none_or(|best| best.generation < found.generation) =>
+            {
+                best = Some(found);
+            }
+            Ok(_) | Err(Defect::Absent) => {}
+            Err(defect) => worst = defect,
+        }
+    }
+    let name = || member.name().to_owned();
+    let superblock = best.ok_or_else(|| RingError::NoRing {
+        volume: name(),
+        defect: worst,
+    })?;
+    let end = SLOTS_AT + superblock.slots * u64::from(superblock.segment_bytes);
+    match end <= member.geometry().length_bytes() {
+        true => Ok(superblock),
+        false => Err(RingError::Unfit {
+            volume: name(),
+            why: "it is smaller than it was when the ring was made",
+        }),
+    }
+}
+
+/// Writes the superblocks of all volumes that have not failed, in turn with the ones before. One on which that fails has failed.
+pub(crate) async fn write_superblocks(
+    members: &[Option<Rc<Member>>],
+    superblock: &Superblock,
+) -> Result<(), LaneError> {
+    let place = SUPERBLOCKS[(superblock.generation % 2) as usize];
+    let mut last = None;
+    let mut is_written = false;
+    for (number, member) in members.iter().enumerate() {
+        let Some(member) = member.as_ref().filter(|member| !member.has_failed.get()) else {
+            continue;
+        };
+        let own = Superblock {
+            member: number as u32,
+            ..superblock.clone()
+        };
+        match member.write_block(place, &own.encode()).await {
+            Ok(()) => is_written = true,
+            Err(error) => {
+                member.has_failed.set(true);
+                last = Some(error);
+            }
+        }
+    }
+    match (is_written, last) {
+        (false, Some(error)) => Err(error),
+        (false, None) => Err(LaneError::Open {
+            volume: "every volume of the ring".to_owned(),
+            error: VolumeError::Lost,
+        }),
+        (true, _) => Ok(()),
+    }
+}

@@ -1,0 +1,659 @@
+//! Packets and bytes into segments, and segments onto the ring.
+//!
+//! One segment is open. What comes fills a chunk; a full chunk is written at once, while the next one is filled. A segment is closed when
+//! no further chunk fits. Commit records follow the chunks that they name: those of closed segments, and of the open one now and then.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use smallvec::smallvec;
+use uuid::Uuid;
+use weir_digest::Digest;
+use weir_load::LaneError;
+use weir_memory::{Segment, View};
+use weir_pcap::write::{self, Out};
+use weir_pcap::{Interface, Packet, Statistics};
+use weir_reactor::{Instant, Reactor};
+
+use crate::format::{
+    BLOCK_BYTES, CHUNKS_MAX, COMMIT_BLOCKS, Chunk, Commit, Content, Counts, Superblock,
+};
+use crate::ring::{Member, Ring, WhenFull, write_superblocks};
+
+/// Bytes of a chunk at most.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes that a chunk has room for at least: of packets, for the largest one behind the descriptions of all interfaces.
+const PACKETS_CHUNK_BYTES_MIN: usize = 512 << 10;
+const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
+/// Bytes of the descriptions of all interfaces at most.
+const PREAMBLE_BYTES_MAX: usize = 128 << 10;
+/// Part of the ring that is given up ahead of what is written, and segments of that at most.
+const AHEAD_PART: u64 = 16;
+const AHEAD_MAX: u64 = 64;
+
+/// A buffer that a chunk is written to.
+struct Filling {
+    segment: Segment,
+    length: usize,
+    packets: u32,
+    first: u64,
+    last: u64,
+}
+
+impl Filling {
+    fn new(mut segment: Segment) -> Self {
+        let capacity = segment.capacity();
+        segment.set_len(capacity);
+        Filling {
+            segment,
+            length: 0,
+            packets: 0,
+            first: u64::MAX,
+            last: 0,
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.segment.len() - self.length
+    }
+
+    fn count(&mut self, time: u64) {
+        self.packets += 1;
+        self.note(time);
+    }
+
+    fn note(&mut self, time: u64) {
+        self.first = self.first.min(time);
+        self.last = self.last.max(time);
+    }
+}
+
+impl Out for Filling {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.segment[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn patch(&mut self, at: usize, bytes: &[u8]) {
+        self.segment[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Wakes whoever waits for something to change.
+#[derive(Default)]
+struct Bell(RefCell<Option<Waker>>);
+
+impl Bell {
+    fn ring(&self) {
+        if let Some(waker) = self.0.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `is_so`.
+    async fn wait(&self, is_so: impl Fn() -> bool) {
+        poll_fn(|context| match is_so() {
+            true => Poll::Ready(()),
+            false => {
+                *self.0.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+/// A segment that is being written.
+struct Open {
+    sequence: u64,
+    member: Rc<Member>,
+    place: u64,
+    is_first: bool,
+    /// The first block that no chunk has.
+    next_block: Cell<u32>,
+    chunks: RefCell<Vec<Chunk>>,
+    /// Those of which this many first ones are on the volume.
+    written: RefCell<Vec<bool>>,
+    /// Chunks that a commit record names, and that one is to name.
+    committed: Cell<usize>,
+    wanted: Cell<usize>,
+    is_closed: Cell<bool>,
+    /// A record says so.
+    is_done: Cell<bool>,
+    is_committing: Cell<bool>,
+    edition: Cell<u32>,
+    counts: Cell<Counts>,
+}
+
+impl Open {
+    /// Chunks from the first on that are on the volume.
+    fn written_prefix(&self) -> usize {
+        let written = self.written.borrow();
+        written.iter().take_while(|&&is_written| is_written).count()
+    }
+
+    fn room_bytes(&self, segment_bytes: u32) -> usize {
+        segment_bytes as usize - self.next_block.get() as usize * BLOCK_BYTES
+    }
+}
+
+/// What tasks of a writer share.
+struct Shared {
+    reactor: Reactor,
+    superblock: RefCell<Superblock>,
+    members: Vec<Option<Rc<Member>>>,
+    recording: Uuid,
+    clock_offset: u64,
+    free: RefCell<Vec<Segment>>,
+    /// Buffers that there may be more.
+    unmade: Cell<usize>,
+    counts: Cell<Counts>,
+    /// Segments that are not done, and chunks under way.
+    under_way: Cell<usize>,
+    /// The tail that is on the volumes.
+    tail: Cell<u64>,
+    moves_tail: Cell<bool>,
+    committed_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
+    bell: Bell,
+    failures: RefCell<Vec<LaneError>>,
+}
+
+impl Shared {
+    fn lose(&self, member: &Member, packets: u64, error: LaneError) {
+        member.has_failed.set(true);
+        self.failures.borrow_mut().push(error);
+        let mut counts = self.counts.get();
+        counts.failed_lost += packets;
+        counts.kept -= packets.min(counts.kept);
+        self.counts.set(counts);
+    }
+
+    fn ends(&self, count: usize) {
+        self.under_way.set(self.under_way.get() - count);
+        self.bell.ring();
+    }
+}
+
+/// Why nothing more can be taken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No buffer is free, or the tail moves: later.
+    Later,
+    /// The ring is full, and stays so.
+    Full,
+    /// Every volume has failed.
+    Failed,
+}
+
+/// Figures of a writer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Figures {
+    pub(crate) counts: Counts,
+    pub(crate) written_bytes: u64,
+    pub(crate) committed_bytes: u64,
+    /// Buffers that are in use, and all.
+    pub(crate) buffers: (usize, usize),
+    pub(crate) failed: usize,
+}
+
+/// Writes a recording.
+pub(crate) struct Writer {
+    shared: Rc<Shared>,
+    when_full: WhenFull,
+    content: Content,
+    buffers: usize,
+    /// Beginning of each chunk of packets: the section and its interfaces.
+    preamble: Vec<u8>,
+    open: Option<Rc<Open>>,
+    filling: Option<Filling>,
+    next: u64,
+    is_first: bool,
+    synced: Instant,
+    sync: Duration,
+}
+
+impl Writer {
+    /// Begins a recording behind what is in the ring.
+    pub(crate) fn new(ring: Ring, when_full: WhenFull, buffers: usize, sync: Duration) -> Self {
+        let reactor = ring.reactor.clone();
+        let mut bytes = [0; 16];
+        reactor.system().random_bytes(&mut bytes);
+        let wall = reactor.system().wall_clock().as_nanos() as u64;
+        // What an earlier recorder that was killed had begun may still land, in the slots behind the last one.
+        let skipped = match ring.next {
+            0 => 0,
+            next => next + u64::from(ring.superblock.members),
+        };
+        let now = reactor.now();
+        let shared = Shared {
+            recording: Uuid::from_bytes(bytes),
+            clock_offset: wall.wrapping_sub(now.as_nanos()),
+            free: RefCell::default(),
+            unmade: Cell::new(buffers),
+            counts: Cell::default(),
+            under_way: Cell::new(0),
+            tail: Cell::new(ring.superblock.tail),
+            moves_tail: Cell::new(false),
+            committed_bytes: Cell::new(0),
+            written_bytes: Cell::new(0),
+            bell: Bell::default(),
+            failures: RefCell::default(),
+            superblock: RefCell::new(ring.superblock),
+            members: ring.members,
+            reactor,
+        };
+        let content = shared.superblock.borrow().content;
+        Writer {
+            shared: Rc::new(shared),
+            when_full,
+            content,
+            buffers,
+            preamble: Vec::new(),
+            open: None,
+            filling: None,
+            next: skipped,
+            is_first: true,
+            synced: now,
+            sync,
+        }
+    }
+
+    /// Describes the interfaces of all packets that come from now on; false: these are too many.
+    pub(crate) fn set_interfaces(&mut self, interfaces: &[Interface]) -> bool {
+        self.finish_chunk();
+        self.preamble.clear();
+        write::section("weir record", std::env::consts::OS, &mut self.preamble);
+        for interface in interfaces {
+            write::interface(interface, &mut self.preamble);
+        }
+        self.preamble.len() <= PREAMBLE_BYTES_MAX
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let shared = &self.shared;
+        let free = shared.free.borrow().len() + shared.unmade.get();
+        let failed = shared.members.iter().flatten();
+        Figures {
+            counts: shared.counts.get(),
+            written_bytes: shared.written_bytes.get(),
+            committed_bytes: shared.committed_bytes.get(),
+            buffers: (self.buffers - free, self.buffers),
+            failed: failed.filter(|member| member.has_failed.get()).count(),
+        }
+    }
+
+    pub(crate) fn take_failures(&self) -> Vec<LaneError> {
+        self.shared.failures.take()
+    }
+
+    pub(crate) fn recording(&self) -> Uuid {
+        self.shared.recording
+    }
+
+    /// Counts what came, whatever becomes of it.
+    pub(crate) fn came(&self, packets: u64, bytes: u64) {
+        self.count(|counts| {
+            counts.received += packets;
+            counts.received_bytes += bytes;
+        });
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.shared.counts.get();
+        change(&mut counts);
+        self.shared.counts.set(counts);
+    }
+
+    /// Takes a packet.
+    pub(crate) fn packet(&mut self, packet: &Packet<'_>) -> Result<(), Refused> {
+        let bytes = write::packet_bytes(packet);
+        let filling = self.filling(bytes)?;
+        write::packet(packet, filling);
+        filling.count(packet.time);
+        self.count(|counts| counts.kept += 1);
+        Ok(())
+    }
+
+    /// Takes counts of an interface.
+    pub(crate) fn statistics(&mut self, statistics: &Statistics) -> Result<(), Refused> {
+        // With a comment of usual length.
+        let filling = self.filling(512)?;
+        write::statistics(statistics, filling);
+        filling.note(statistics.time);
+        Ok(())
+    }
+
+    /// Takes bytes of a stream that came then, as many as there is room for in one chunk; their number.
+    pub(crate) fn bytes(&mut self, bytes: &[u8], time: u64) -> Result<usize, Refused> {
+        let filling = self.filling(1)?;
+        let count = bytes.len().min(filling.room());
+        filling.put(&bytes[..count]);
+        filling.count(time);
+        Ok(count)
+    }
+
+    /// The chunk that has room for so many bytes.
+    fn filling(&mut self, bytes: usize) -> Result<&mut Filling, Refused> {
+        if self.filling.as_ref().is_some_and(|one| one.room() < bytes) {
+            self.finish_chunk();
+        }
+        if self.filling.is_none() {
+            self.begin_chunk()?;
+        }
+        Ok(self.filling.as_mut().expect("it was begun"))
+    }
+
+    fn begin_chunk(&mut self) -> Result<(), Refused> {
+        self.open_segment()?;
+        let shared = &self.shared;
+        let buffer = match shared.free.borrow_mut().pop() {
+            Some(buffer) => buffer,
+            None if shared.unmade.get() > 0 => {
+                shared.unmade.set(shared.unmade.get() - 1);
+                Segment::heap(CHUNK_BYTES)
+            }
+            None => return Err(Refused::Later),
+        };
+        let mut filling = Filling::new(buffer);
+        let room = self.open.as_ref().expect("it is open");
+        let segment_bytes = shared.superblock.borrow().segment_bytes;
+        let room = room.room_bytes(segment_bytes).min(CHUNK_BYTES);
+        filling.segment.set_len(room);
+        if self.content == Content::Packets {
+            filling.put(&self.preamble);
+        }
+        self.filling = Some(filling);
+        Ok(())
+    }
+
+    /// Opens the next segment where none is open.
+    fn open_segment(&mut self) -> Result<(), Refused> {
+        if self.open.is_some() {
+            return Ok(());
+        }
+        if self
+            .shared
+            .members
+            .iter()
+            .flatten()
+            .all(|one| one.has_failed.get())
+        {
+            return Err(Refused::Failed);
+        }
+        let superblock = self.shared.superblock.borrow().clone();
+        let (capacity, tail) = (superblock.capacity(), self.shared.tail.get());
+        let ahead = (capacity / AHEAD_PART).clamp(1, AHEAD_MAX);
+        if self.when_full == WhenFull::GoRound && self.next + ahead >= tail + capacity {
+            let tail = (self.next + 2 * ahead).saturating_sub(capacity);
+            // The newest one stays, however small the ring is.
+            self.move_tail(tail.min(self.next.saturating_sub(1)));
+        }
+        if self.next >= tail + capacity {
+            return match self.when_full {
+                WhenFull::Stop => Err(Refused::Full),
+                WhenFull::GoRound => Err(Refused::Later),
+            };
+        }
+        let sequence = self.next;
+        self.next += 1;
+        let (number, place) = superblock.place(sequence);
+        let member = self.shared.members[number as usize].clone();
+        let member = member.expect("a ring that is written has all its volumes");
+        if member.has_failed.get() {
+            return self.open_segment();
+        }
+        self.shared.under_way.set(self.shared.under_way.get() + 1);
+        self.open = Some(Rc::new(Open {
+            sequence,
+            member,
+            place,
+            is_first: std::mem::take(&mut self.is_first),
+            next_block: Cell::new(COMMIT_BLOCKS),
+            chunks: RefCell::default(),
+            written: RefCell::default(),
+            committed: Cell::new(0),
+            wanted: Cell::new(0),
+            is_closed: Cell::new(false),
+            is_done: Cell::new(false),
+            is_committing: Cell::new(false),
+            edition: Cell::new(0),
+            counts: Cell::default(),
+        }));
+        Ok(())
+    }
+
+    /// Gives the oldest segments up: first on the volumes' superblocks, then they are overwritten.
+    fn move_tail(&self, tail: u64) {
+        let shared = Rc::clone(&self.shared);
+        if tail <= shared.tail.get() || shared.moves_tail.replace(true) {
+            return;
+        }
+        let moving = async move {
+            let superblock = {
+                let mut superblock = shared.superblock.borrow_mut();
+                superblock.tail = tail;
+                superblock.generation += 1;
+                superblock.clone()
+            };
+            match write_superblocks(&shared.members, &superblock).await {
+                Ok(()) => {
+                    for sequence in shared.tail.get()..tail {
+                        let (number, place) = superblock.place(sequence);
+                        let member = shared.members[number as usize].as_ref();
+                        if let Some(member) = member.filter(|member| !member.has_failed.get()) {
+                            let bytes = superblock.segment_bytes.into();
+                            member.give_back(place, bytes).await;
+                        }
+                    }
+                    // From here on the slots may be written.
+                    shared.tail.set(tail);
+                }
+                Err(error) => shared.failures.borrow_mut().push(error),
+            }
+            shared.moves_tail.set(false);
+            shared.bell.ring();
+        };
+        self.shared.reactor.spawn(moving).detach();
+    }
+
+    /// Writes the chunk that is being filled, and closes the segment where no further one would fit.
+    fn finish_chunk(&mut self) {
+        let Some(mut filling) = self.filling.take() else {
+            return;
+        };
+        let shared = Rc::clone(&self.shared);
+        let is_empty = filling.packets == 0 && filling.length <= self.preamble.len();
+        if is_empty {
+            shared.free.borrow_mut().push(filling.segment);
+            return;
+        }
+        let open = Rc::clone(self.open.as_ref().expect("a chunk is of a segment"));
+        if open.is_done.get() {
+            // Its volume failed.
+            let packets = u64::from(filling.packets);
+            self.count(|counts| {
+                counts.failed_lost += packets;
+                counts.kept -= packets;
+            });
+            shared.free.borrow_mut().push(filling.segment);
+            self.open = None;
+            return;
+        }
+        let blocks = filling.length.div_ceil(BLOCK_BYTES);
+        filling.segment[filling.length..blocks * BLOCK_BYTES].fill(0);
+        filling.segment.set_len(blocks * BLOCK_BYTES);
+        let checksum = Digest::of(&filling.segment[..filling.length]).value();
+        let block = open.next_block.get();
+        open.next_block.set(block + blocks as u32);
+        let index = open.chunks.borrow().len();
+        open.chunks.borrow_mut().push(Chunk {
+            block,
+            bytes: filling.length as u32,
+            checksum,
+            packets: filling.packets,
+            first: filling.first,
+            last: filling.last,
+        });
+        open.written.borrow_mut().push(false);
+        shared.under_way.set(shared.under_way.get() + 1);
+        let (data, on) = (filling.segment.freeze(), Rc::clone(&open));
+        let write = async move {
+            let at = on.place + u64::from(block) * BLOCK_BYTES as u64;
+            let written = on.member.write(at, smallvec![data.clone()], false).await;
+            give_buffer_back(&shared, data);
+            match written {
+                Ok(()) => {
+                    on.written.borrow_mut()[index] = true;
+                    let bytes = shared.written_bytes.get() + (blocks * BLOCK_BYTES) as u64;
+                    shared.written_bytes.set(bytes);
+                    commit(&shared, &on).await;
+                }
+                Err(error) => fail(&shared, &on, error),
+            }
+            shared.ends(1);
+        };
+        self.shared.reactor.spawn(write).detach();
+        let segment_bytes = self.shared.superblock.borrow().segment_bytes;
+        let least = match self.content {
+            Content::Packets => PACKETS_CHUNK_BYTES_MIN,
+            Content::Bytes => BYTES_CHUNK_BYTES_MIN,
+        };
+        let is_full = open.room_bytes(segment_bytes) < least
+            || open.chunks.borrow().len() >= CHUNKS_MAX
+            || open.member.has_failed.get();
+        if is_full {
+            self.close_segment();
+        }
+    }
+
+    fn close_segment(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        open.is_closed.set(true);
+        self.want_commit(&open);
+    }
+
+    /// Has a commit record name all chunks of a segment that there are.
+    fn want_commit(&self, open: &Rc<Open>) {
+        open.wanted.set(open.chunks.borrow().len());
+        open.counts.set(self.shared.counts.get());
+        let (shared, open) = (Rc::clone(&self.shared), Rc::clone(open));
+        shared.under_way.set(shared.under_way.get() + 1);
+        let commits = async move {
+            commit(&shared, &open).await;
+            shared.ends(1);
+        };
+        self.shared.reactor.spawn(commits).detach();
+    }
+
+    /// Puts what there is on stable storage where that is due.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if now < self.next_sync() {
+            return;
+        }
+        self.synced = now;
+        self.finish_chunk();
+        if let Some(open) = self.open.clone() {
+            self.want_commit(&open);
+        }
+    }
+
+    /// When something is due to be put on stable storage.
+    pub(crate) fn next_sync(&self) -> Instant {
+        self.synced + self.sync
+    }
+
+    /// Waits until there may be room for more.
+    pub(crate) async fn room(&self) {
+        let shared = &self.shared;
+        let has_room = || {
+            let has_buffer = !shared.free.borrow().is_empty() || shared.unmade.get() > 0;
+            has_buffer && !shared.moves_tail.get()
+        };
+        shared.bell.wait(has_room).await;
+    }
+
+    /// Commits all that was taken.
+    pub(crate) async fn finish(&mut self) {
+        self.finish_chunk();
+        self.close_segment();
+        let shared = &self.shared;
+        let is_done = || shared.under_way.get() == 0 && !shared.moves_tail.get();
+        shared.bell.wait(is_done).await;
+    }
+}
+
+fn give_buffer_back(shared: &Shared, data: View) {
+    match data.try_into_segment() {
+        Ok(segment) => shared.free.borrow_mut().push(segment),
+        // Somebody has it still; another one is made in its place.
+        Err(_) => shared.unmade.set(shared.unmade.get() + 1),
+    }
+    shared.bell.ring();
+}
+
+/// Writes commit records of a segment for as long as there is something to say.
+async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
+    loop {
+        let (wanted, written) = (open.wanted.get(), open.written_prefix());
+        let closes = open.is_closed.get() && written == open.chunks.borrow().len();
+        let says_more = wanted > open.committed.get() && written >= wanted || closes;
+        if !says_more || open.is_done.get() || open.is_committing.replace(true) {
+            return;
+        }
+        let record = Commit {
+            ring: shared.superblock.borrow().ring,
+            sequence: open.sequence,
+            recording: shared.recording,
+            edition: open.edition.get(),
+            is_closed: closes,
+            is_first: open.is_first,
+            clock_offset: shared.clock_offset,
+            counts: open.counts.get(),
+            chunks: open.chunks.borrow()[..written].to_vec(),
+        };
+        open.edition.set(record.edition + 1);
+        let place = open.place + u64::from(record.edition % COMMIT_BLOCKS) * BLOCK_BYTES as u64;
+        let mut done = open.member.flush().await;
+        if done.is_ok() {
+            done = open.member.write_block(place, &record.encode()).await;
+        }
+        open.is_committing.set(false);
+        match done {
+            Ok(()) => {
+                let new = &record.chunks[open.committed.get()..];
+                let bytes: u64 = new.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+                let bytes = shared.committed_bytes.get() + bytes;
+                shared.committed_bytes.set(bytes);
+                open.committed.set(written);
+                if closes {
+                    open.is_done.set(true);
+                    shared.ends(1);
+                }
+            }
+            Err(error) => return fail(shared, open, error),
+        }
+    }
+}
+
+/// A segment is lost, but for what a commit record names.
+fn fail(shared: &Shared, open: &Open, error: LaneError) {
+    if open.is_done.replace(true) {
+        return;
+    }
+    let chunks = open.chunks.borrow();
+    let lost = &chunks[open.committed.get()..];
+    let packets = lost.iter().map(|chunk| u64::from(chunk.packets)).sum();
+    shared.lose(&open.member, packets, error);
+    shared.ends(1);
+}

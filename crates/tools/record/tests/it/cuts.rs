@@ -1,0 +1,135 @@
+//! A recorder whose machine loses its power, or that is killed, at any moment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_block::Volume;
+use weir_load::Stop;
+use weir_reactor::sim::Crash;
+use weir_reactor::{Reactor, System};
+use weir_record::{
+    Content, Generator, Pace, RecordConfig, Ring, RingConfig, Source, WhenFull, list, record,
+};
+use weir_testing::initiator::{simulation, start_reactors};
+use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
+
+use crate::scene::*;
+
+const RECORDER: usize = 0;
+const OTHER: usize = 1;
+/// Cuts of one run.
+const CUTS: usize = 30;
+const SYNC: Duration = Duration::from_millis(200);
+/// Time that writes, syncs and commit records take at most, beside `SYNC`.
+const SLACK: Duration = Duration::from_millis(150);
+const RATE: u64 = 40_000_000;
+const PACKET: usize = 1000;
+
+async fn disks(reactor: Reactor) -> Vec<Arc<dyn Volume>> {
+    let registry = Registry::standard();
+    let mut all: Vec<Arc<dyn Volume>> = Vec::new();
+    for number in 0..2 {
+        let path = format!("/disk{number}");
+        let url = VolumeUrl::new("file", &path).with("size", 13 << 20);
+        let access = Access { read_only: false };
+        let volume = registry.open(&reactor, &url, access).await;
+        let guard = Guard::new(volume.expect("it opens"), GuardConfig::default());
+        all.push(guard.expect("a guard"));
+    }
+    all
+}
+
+/// Records without an end.
+async fn recording(reactor: Reactor, is_new: bool) {
+    let volumes = disks(reactor.clone()).await;
+    let ring = match is_new {
+        true => {
+            let config = RingConfig {
+                content: Content::Packets,
+                segment_bytes: SEGMENT,
+            };
+            Ring::make(&reactor, &volumes, &config).await
+        }
+        false => Ring::open(&reactor, &volumes, true).await,
+    };
+    let ring = ring.expect("a ring");
+    let pace = Pace::Rate(RATE);
+    let generator = Generator::new(Content::Packets, &[PACKET], pace, None);
+    let mut source = Source::Generator(generator);
+    let config = RecordConfig {
+        when_full: WhenFull::GoRound,
+        sync: SYNC,
+        ..RecordConfig::default()
+    };
+    let _ = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+}
+
+/// Each time the newest recording is there without a hole, but for its last moments.
+#[test]
+fn what_was_synced_is_there_after_any_cut() {
+    let simulation = simulation();
+    let (world, system) = (simulation.world(), simulation.system(RECORDER));
+    simulation.run(OTHER, move |reactor| async move {
+        let mut last_seen = 0;
+        for cut in 0..CUTS {
+            let remote = start(&system);
+            let recorded = remote.call(move |reactor| recording(reactor, cut == 0));
+            let running = reactor.spawn(async move {
+                let _ = recorded.await;
+            });
+            // Up to once around the ring and more.
+            let time = Duration::from_millis(reactor.random() % 6000);
+            reactor.sleep(time).await;
+            let now = system.wall_clock();
+            let crash = match cut % 3 {
+                0 => Crash::Process,
+                _ => Crash::Power,
+            };
+            world.crash(RECORDER, crash);
+            drop(running);
+            world.restart(RECORDER);
+            if cut == 0 && time < Duration::from_millis(500) {
+                // There may be no ring yet.
+                let made = start(&system).call(|reactor| async move {
+                    let volumes = disks(reactor.clone()).await;
+                    made(&reactor, &volumes, Content::Packets).await;
+                });
+                made.await.expect("the reactor runs");
+                continue;
+            }
+            let looked = start(&system).call(|reactor| async move {
+                let volumes = disks(reactor.clone()).await;
+                let ring = opened(&reactor, &volumes).await;
+                let listed = list(&ring);
+                let newest = listed.last().cloned();
+                let (file, done) = extracted(&ring, &all()).await;
+                assert_eq!(done.damaged, [], "what a record names is there");
+                let mut times = Vec::new();
+                each(&file, |packet| times.push(packet.time));
+                (newest, numbers(&file), times)
+            });
+            let (newest, numbers, times) = looked.await.expect("the reactor runs");
+            let Some(newest) = newest else {
+                assert!(time < SYNC + SLACK, "nothing is there after {time:?}");
+                continue;
+            };
+            assert!(newest.last >= last_seen, "nothing that was there is gone");
+            last_seen = newest.last;
+            // Packets of one recording have growing numbers without a hole: it begins with 0, or with the oldest that is there.
+            let holes = numbers.windows(2).zip(times.windows(2));
+            for (pair, when) in holes {
+                let follows = pair[1] == pair[0] + 1 || pair[1] == 0;
+                let is_cut = when[0] < newest.first;
+                assert!(follows || is_cut, "a hole: {pair:?} at {when:?}");
+            }
+            if time > 2 * (SYNC + SLACK) {
+                let lost = now - Duration::from_nanos(newest.last);
+                assert!(lost < SYNC + SLACK, "{lost:?} were lost");
+            }
+        }
+    });
+}
+
+fn start(system: &Arc<dyn System>) -> weir_reactor::Remote {
+    start_reactors(system, 1).remove(0)
+}

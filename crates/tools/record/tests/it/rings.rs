@@ -1,0 +1,422 @@
+//! What is recorded is read back, and losses are counted.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_block::{
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue, Request,
+    ResizeFuture, Token, Volume, VolumeError, Watcher,
+};
+use weir_load::Stop;
+use weir_pcap::{Interface, Packet, write};
+use weir_reactor::Reactor;
+use weir_record::{
+    Content, Counts, Ended, Extract, Generator, Input, Pace, RecordError, Ring, RingError, Source,
+    WhenFull, list, record,
+};
+use weir_testing::initiator::on_machine;
+use weir_volume::{LimitedVolume, Limits, RateLimit};
+
+use crate::scene::*;
+
+#[test]
+fn packets_come_back_in_their_order() {
+    on_machine(|reactor| async move {
+        for count in [1, 3] {
+            let volumes = volumes(count, "40M");
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            let source = packets(20_000, &Generator::MIX);
+            let recorded = recorded(ring, source, WhenFull::Stop).await;
+            assert_eq!(recorded.ended, Ended::Source);
+            let counts = recorded.counts;
+            assert_eq!((counts.received, counts.kept), (20_000, 20_000));
+            let ring = opened(&reactor, &volumes).await;
+            let (file, done) = extracted(&ring, &all()).await;
+            assert_eq!((done.packets, done.damaged.len()), (20_000, 0));
+            assert!(numbers(&file).iter().copied().eq(0..20_000));
+            let listed = list(&ring);
+            assert_eq!(listed.len(), 1);
+            assert_eq!(
+                (listed[0].recording, listed[0].packets, listed[0].counts),
+                (recorded.recording, 20_000, counts)
+            );
+            assert!(listed[0].is_closed && !listed[0].is_cut);
+            // A part, by time.
+            let (first, last) = (listed[0].first, listed[0].last);
+            let middle = first + (last - first) / 2;
+            let part = |times| Extract { times, ..all() };
+            let (early, _) = extracted(&ring, &part(0..middle)).await;
+            let (late, _) = extracted(&ring, &part(middle..u64::MAX)).await;
+            let mut both = numbers(&early);
+            both.extend(numbers(&late));
+            assert!(both.into_iter().eq(0..20_000));
+            let few = Extract {
+                count: Some(7),
+                ..all()
+            };
+            assert_eq!(
+                numbers(&extracted(&ring, &few).await.0),
+                [0, 1, 2, 3, 4, 5, 6]
+            );
+        }
+    });
+}
+
+/// A file of two sections, whose interfaces have the same number.
+fn file() -> (Vec<u8>, Vec<(String, u64, u32, Vec<u8>)>) {
+    let (mut file, mut expected) = (Vec::new(), Vec::new());
+    for (section, name) in ["eth0", "eth1"].iter().enumerate() {
+        write::section("test", "Linux", &mut file);
+        let interface = Interface {
+            link_type: weir_pcap::ETHERNET,
+            name: Some((*name).to_owned()),
+            ..Interface::default()
+        };
+        write::interface(&interface, &mut file);
+        for number in 0..500_u64 {
+            // Empty ones and large ones, out of order.
+            let length = match number % 5 {
+                0 => 0,
+                1 => 200_000,
+                _ => number as usize,
+            };
+            let data = vec![number as u8; length];
+            let time = 1_000_000 * (section as u64 + 1) + (number ^ 7);
+            let packet = Packet {
+                time,
+                length: length as u32 + 3,
+                data: &data,
+                ..Packet::default()
+            };
+            write::packet(&packet, &mut file);
+            expected.push(((*name).to_owned(), time, packet.length, data));
+        }
+    }
+    (file, expected)
+}
+
+fn input(file: Vec<u8>, content: Content, pace: Pace) -> Source {
+    let from = Box::new(std::io::Cursor::new(file));
+    Source::Input(Box::new(Input::new("the file", content, pace, from)))
+}
+
+#[test]
+fn files_come_back_as_they_were() {
+    on_machine(|reactor| async move {
+        let (file, expected) = file();
+        let volumes = volumes(2, "100M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let source = input(file, Content::Packets, Pace::Full);
+        let recorded = recorded(ring, source, WhenFull::Stop).await;
+        assert_eq!(recorded.counts.kept, 1000);
+        let ring = opened(&reactor, &volumes).await;
+        let (file, _) = extracted(&ring, &all()).await;
+        let mut found = Vec::new();
+        let names = ["eth0", "eth1"];
+        each(&file, |packet| {
+            let name = names[packet.interface as usize].to_owned();
+            found.push((name, packet.time, packet.length, packet.data.to_vec()));
+        });
+        assert!(found == expected);
+        // What is no file of packets says so, and what came before is kept.
+        let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+        let mut source = input(
+            file[..file.len() - 5].to_vec(),
+            Content::Packets,
+            Pace::Full,
+        );
+        let config = config(WhenFull::Stop);
+        let cut = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+        let error = cut.expect_err("it is cut").to_string();
+        assert!(error.contains("it ends at byte"), "{error}");
+        let ring = opened(&reactor, &volumes).await;
+        let listed = list(&ring);
+        assert_eq!(listed.len(), 2);
+        assert_eq!(listed[1].packets, 1000);
+        let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+        let mut bytes = input(vec![1], Content::Bytes, Pace::Full);
+        let refused = record(ring, &mut bytes, &config, &Stop::new(), |_| ()).await;
+        assert!(matches!(refused, Err(RecordError::Content { .. })));
+    });
+}
+
+#[test]
+fn bytes_come_back_as_they_came() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(2, "40M");
+        let ring = made(&reactor, &volumes, Content::Bytes).await;
+        let bytes: Vec<u8> = (0..5_000_001_u32)
+            .map(|index| (index % 249) as u8)
+            .collect();
+        let source = input(bytes.clone(), Content::Bytes, Pace::Full);
+        recorded(ring, source, WhenFull::Stop).await;
+        let ring = opened(&reactor, &volumes).await;
+        let (found, _) = extracted(&ring, &all()).await;
+        assert!(found == bytes);
+    });
+}
+
+#[test]
+fn a_full_ring_stops_or_goes_round() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(2, "13M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        assert!(ring.capacity_bytes() < 6 * u64::from(SEGMENT));
+        let full = recorded(ring, packets(100_000, &[1500]), WhenFull::Stop).await;
+        assert_eq!(full.ended, Ended::Full);
+        assert!(full.counts.kept > 12_000 && full.counts.received == full.counts.kept + 1);
+        let ring = opened(&reactor, &volumes).await;
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!(done.packets, full.counts.kept);
+        assert!(numbers(&file).into_iter().eq(0..full.counts.kept));
+        // Another one finds no room, and then goes round over the first.
+        let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+        let none = recorded(ring, packets(10, &[100]), WhenFull::Stop).await;
+        assert_eq!((none.ended, none.counts.kept), (Ended::Full, 0));
+        for count in [20_000, 100_000] {
+            let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+            let round = recorded(ring, packets(count, &[1500]), WhenFull::GoRound).await;
+            assert_eq!((round.ended, round.counts.kept), (Ended::Source, count));
+            let ring = opened(&reactor, &volumes).await;
+            let listed = list(&ring);
+            let last = listed.last().expect("it is there");
+            assert_eq!(last.recording, round.recording);
+            assert!(last.is_cut && last.is_closed);
+            let only = Extract {
+                recording: Some(round.recording),
+                ..all()
+            };
+            let (file, done) = extracted(&ring, &only).await;
+            assert_eq!(done.damaged, []);
+            let numbers = numbers(&file);
+            assert!(numbers.len() > 5_000, "{} packets are there", numbers.len());
+            let first = numbers[0];
+            assert!(
+                numbers.into_iter().eq(first..count),
+                "the newest, without a hole"
+            );
+        }
+    });
+}
+
+#[test]
+fn rings_are_known_by_their_volumes() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(3, "20M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let id = ring.id();
+        recorded(ring, packets(30_000, &[500]), WhenFull::Stop).await;
+        // In another order it is the same ring.
+        let turned = [
+            Arc::clone(&volumes[2]),
+            Arc::clone(&volumes[0]),
+            Arc::clone(&volumes[1]),
+        ];
+        let ring = opened(&reactor, &turned).await;
+        assert_eq!((ring.id(), ring.missing()), (id, Vec::new()));
+        let (file, _) = extracted(&ring, &all()).await;
+        assert!(numbers(&file).into_iter().eq(0..30_000));
+        // Without one, what is on the others is read, and nothing is recorded.
+        let ring = opened(&reactor, &turned[..2]).await;
+        assert_eq!(ring.missing(), [1]);
+        let (file, _) = extracted(&ring, &all()).await;
+        let numbers = numbers(&file);
+        assert!(numbers.len() < 30_000 && !numbers.is_empty());
+        let error = Ring::open(&reactor, &turned[..2], true).await.map(drop);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("1 of them are missing: numbers 1"),
+            "{error}"
+        );
+        let twice = [Arc::clone(&volumes[0]), Arc::clone(&volumes[0])];
+        let error = Ring::open(&reactor, &twice, false).await.map(drop);
+        assert!(matches!(error, Err(RingError::Twice { .. })));
+        let foreign = crate::scene::volumes(1, "20M");
+        let error = Ring::open(&reactor, &foreign, true).await.map(drop);
+        assert!(matches!(error, Err(RingError::NoRing { .. })));
+        made(&reactor, &foreign, Content::Packets).await;
+        let mixed = [Arc::clone(&volumes[0]), Arc::clone(&foreign[0])];
+        let error = Ring::open(&reactor, &mixed, false).await.map(drop);
+        assert!(matches!(error, Err(RingError::OtherRing { .. })));
+        let small = crate::scene::volumes(1, "5M");
+        let config = weir_record::RingConfig {
+            content: Content::Packets,
+            segment_bytes: SEGMENT,
+        };
+        let error = Ring::make(&reactor, &small, &config).await.map(drop);
+        assert!(matches!(error, Err(RingError::TooSmall { .. })));
+        // A ring that is made anew has nothing of the one before.
+        made(&reactor, &volumes, Content::Packets).await;
+        let ring = opened(&reactor, &volumes).await;
+        assert!(ring.id() != id && list(&ring).is_empty());
+    });
+}
+
+#[test]
+fn damage_is_named_and_left_out() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(1, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        recorded(ring, packets(10_000, &[1000]), WhenFull::Stop).await;
+        // A byte of the second chunk of the first segment.
+        let mut client = weir_testing::initiator::Client::new(&volumes[0], &reactor, 1);
+        let lba = ((1 << 20) + (2 << 12) + (1 << 20) + 50_000) / 512;
+        let mut block = client.read(lba, 1).await.unwrap();
+        block[100] ^= 1;
+        client.write(lba, &block, 512).await.unwrap();
+        let ring = opened(&reactor, &volumes).await;
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!(done.damaged.len(), 1);
+        let damage = &done.damaged[0];
+        assert!(damage.why.contains("checksum") && damage.at == (1 << 20) + (2 << 12) + (1 << 20));
+        assert_eq!(done.packets + damage.packets, 10_000);
+        let numbers = numbers(&file);
+        assert_eq!(numbers.len() as u64, done.packets);
+        let holes = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1);
+        assert_eq!(holes.count(), 1);
+    });
+}
+
+#[test]
+fn what_slow_volumes_lose_is_counted() {
+    on_machine(|reactor| async move {
+        let limits = Limits {
+            write_bandwidth: Some(RateLimit::new(4 << 20, Some(4 << 20)).unwrap()),
+            ..Limits::default()
+        };
+        let slow: Vec<Arc<dyn Volume>> = vec![LimitedVolume::new(memory("100M"), limits)];
+        let ring = made(&reactor, &slow, Content::Packets).await;
+        // 400 MB/s for a fifth of a second, through 4 MiB of buffers.
+        let pace = Pace::Rate(3_200_000_000);
+        let generator = Generator::new(Content::Packets, &[1500], pace, Some(53_000));
+        let mut source = Source::Generator(generator);
+        let config = weir_record::RecordConfig {
+            when_full: WhenFull::Stop,
+            buffer_bytes: 4 << 20,
+            ..weir_record::RecordConfig::default()
+        };
+        let recorded = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+        let Counts {
+            received,
+            kept,
+            slow_lost,
+            ..
+        } = recorded.unwrap().counts;
+        assert_eq!(received, 53_000);
+        assert_eq!(kept + slow_lost, 53_000);
+        assert!(
+            slow_lost > 1000 && kept > 1000,
+            "{kept} kept, {slow_lost} lost"
+        );
+        let ring = opened(&reactor, &slow).await;
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!(done.packets, kept);
+        assert!(numbers(&file).windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(list(&ring)[0].counts.slow_lost, slow_lost);
+    });
+}
+
+/// A volume that fails to write after so many writes.
+struct Failing {
+    inner: Arc<dyn Volume>,
+    left: Arc<AtomicU64>,
+}
+
+struct FailingQueue {
+    inner: Box<dyn Queue>,
+    left: Arc<AtomicU64>,
+}
+
+impl Volume for Failing {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        "failing".to_owned()
+    }
+
+    fn watch(&self, watcher: std::sync::Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, sink)?;
+        let left = Arc::clone(&self.left);
+        Ok(Box::new(FailingQueue { inner, left }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
+    }
+}
+
+impl Queue for FailingQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
+        let fails = |request: &Request| {
+            let is_write = matches!(request.operation, Operation::Write { .. });
+            let take = |left: u64| left.checked_sub(1);
+            let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+            is_write && self.left.fetch_update(set, get, take).is_err()
+        };
+        let (failing, others): (Vec<_>, _) = batch.drain(..).partition(fails);
+        *batch = others.into();
+        done.extend(failing.into_iter().map(|request| Completion {
+            token: request.token,
+            result: Err(VolumeError::Medium),
+            operation: request.operation,
+        }));
+        self.inner.submit(batch, done);
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
+    }
+}
+
+#[test]
+fn a_volume_that_fails_costs_its_own() {
+    on_machine(|reactor| async move {
+        for writes in [2, 3, 5, 7, 9, 12] {
+            let left = Arc::new(AtomicU64::new(u64::MAX));
+            let mut volumes = volumes(2, "60M");
+            volumes.push(Arc::new(Failing {
+                inner: memory("60M"),
+                left: Arc::clone(&left),
+            }));
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            left.store(writes, Ordering::Release);
+            let recorded = recorded(ring, packets(60_000, &[1000]), WhenFull::Stop).await;
+            assert_eq!(recorded.ended, Ended::Source);
+            assert!(!recorded.failures.is_empty());
+            assert!(recorded.failures[0].to_string().contains("failing"));
+            let counts = recorded.counts;
+            assert_eq!(counts.received, 60_000);
+            assert_eq!(counts.kept + counts.failed_lost, 60_000, "{counts:?}");
+            assert!(counts.failed_lost < 10_000, "{counts:?}");
+            let ring = opened(&reactor, &volumes).await;
+            let (file, done) = extracted(&ring, &all()).await;
+            assert_eq!((done.packets, done.damaged.len()), (counts.kept, 0));
+            assert!(numbers(&file).windows(2).all(|pair| pair[0] < pair[1]));
+        }
+    });
+}
