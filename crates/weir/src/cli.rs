@@ -13,8 +13,8 @@ use weir_rbd::ImageName;
 
 use crate::tools::{
     AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
-    DiscoverArguments, DriveArguments, PlanArguments, ReportArguments, ReproduceArguments,
-    TortureArguments, VerifyArguments,
+    DiscoverArguments, DriveArguments, PlanArguments, RecordArguments, ReportArguments,
+    ReproduceArguments, TortureArguments, VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP and iSCSI, and measures them.
@@ -102,6 +102,8 @@ pub(crate) enum Command {
     Drive(DriveArguments),
     /// Make load on this machine for `weir bench --agent` on another one
     Agent(AgentArguments),
+    /// Record packets or bytes onto a ring of volumes, and read them back by time
+    Record(Box<RecordArguments>),
     /// Copy one volume onto another
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         }
         Command::Drive(arguments) => return finish(tools::drive::run(arguments, global.json)),
         Command::Agent(arguments) => return finish(tools::agent::run(arguments, global.json)),
+        Command::Record(arguments) => return finish(tools::record::run(*arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
         Command::Report(arguments) => {
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         | Command::Drive(_)
         | Command::Agent(_)
         | Command::Copy(_)
+        | Command::Record(_)
         | Command::Verify(_)
         | Command::Report(_)
         | Command::Plan(_)

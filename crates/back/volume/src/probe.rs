@@ -100,6 +100,7 @@ const MARKS: &[Mark] = &[
     ("a suspended system", &[4086], b"S2SUSPEND"),
     ("a suspended system", &[4086], b"ULSUSPEND"),
     ("a suspended system", &[4086], b"LINHIB0001"),
+    ("a recorder's ring", &[0, 64 << 10], b"WEIRRING"),
     // Volume managers, encryption, RAID.
     ("an LVM physical volume", &[0, 512, 1024, 1536], b"LABELONE"),
     ("an LVM physical volume", &[0], b"HM\x01\0"),

@@ -1,0 +1,642 @@
+//! `weir record`: streams onto a ring of volumes, and back by time.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use uuid::Uuid;
+use weir_block::Volume;
+use weir_block::size::Size;
+use weir_lab::secret::without_in_text;
+use weir_plan::units;
+use weir_record::{
+    Content, Counts, Damage, Ended, Extract, Extracted, Generator, Input, Listed, Pace,
+    Progress as Standing, RecordConfig, Recorded, Ring, RingConfig, Source, WhenFull, extract,
+    list, record,
+};
+use weir_volume::{Access, Parameters, UrlError, VolumeUrl};
+
+use super::destroy::DestroyArguments;
+use super::present::{self, Line, Progress, grouped};
+use super::session::Session;
+use super::{ReactorArguments, duration, size};
+use crate::table::table;
+
+/// Bits of the longest pace: a terabit a second.
+const RATE_MAX: f64 = 1e12;
+/// Packets, or blocks, that are made up at most.
+const COUNT_MAX: u64 = 1 << 53;
+
+/// Record packets or bytes onto a ring of volumes, and read them back by time
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct RecordArguments {
+    #[command(subcommand)]
+    command: Option<RecordCommand>,
+    /// What is recorded: pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), generate:packets or generate:bytes; see
+    /// docs/record.md
+    #[arg(required = true)]
+    source: Option<VolumeUrl>,
+    /// The volumes of the ring, all of them
+    #[arg(required = true, value_name = "VOLUME")]
+    volumes: Vec<VolumeUrl>,
+    /// Make a new ring on the volumes; what they hold is lost
+    #[arg(long)]
+    new: bool,
+    /// With --new: bytes of a segment, each of which lies on one volume: 4M to 1G
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, requires = "new")]
+    segment_size: u64,
+    /// What becomes of a full ring: go round, over the oldest segments, or stop
+    #[arg(long, value_name = "round|stop", default_value = "round", value_parser = parse_when_full)]
+    when_full: WhenFull,
+    /// Time after which what came is on stable storage
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    sync: Duration,
+    /// Bytes that wait for volumes at most; what comes beyond is lost where the source has a pace, and waits elsewhere
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    buffer: u64,
+    #[command(flatten)]
+    destroy: DestroyArguments,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum RecordCommand {
+    /// List the recordings of a ring
+    List {
+        /// The volumes of the ring; where some are missing, what is on the others is read
+        #[arg(required = true, value_name = "VOLUME")]
+        volumes: Vec<VolumeUrl>,
+    },
+    /// Extract packets as a pcapng file, or bytes as they came
+    Extract {
+        /// The volumes of the ring; where some are missing, what is on the others is read
+        #[arg(required = true, value_name = "VOLUME")]
+        volumes: Vec<VolumeUrl>,
+        /// The file that is made, for its owner alone; - is standard output
+        #[arg(long, short = 'o', value_name = "FILE")]
+        out: PathBuf,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Read all that was recorded, and compare it with its checksums
+    Verify {
+        /// The volumes of the ring; where some are missing, what is on the others is read
+        #[arg(required = true, value_name = "VOLUME")]
+        volumes: Vec<VolumeUrl>,
+    },
+}
+
+/// Which packets
+#[derive(Debug, Default, clap::Args)]
+struct Which {
+    /// From this time on: 2026-11-28T19:30:00Z, or seconds since the beginning of 1970
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    from: Option<u64>,
+    /// Before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    to: Option<u64>,
+    /// The newest, of so long a time
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["from", "to"])]
+    last: Option<Duration>,
+    /// So many at most
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Of this recording alone
+    #[arg(long, value_name = "ID")]
+    recording: Option<Uuid>,
+}
+
+fn parse_when_full(text: &str) -> Result<WhenFull, String> {
+    match text {
+        "round" => Ok(WhenFull::GoRound),
+        "stop" => Ok(WhenFull::Stop),
+        _ => Err("say round or stop".to_owned()),
+    }
+}
+
+/// A time in nanoseconds since the beginning of 1970.
+fn parse_time(text: &str) -> Result<u64, String> {
+    let nanoseconds = |since: Duration| u64::try_from(since.as_nanos()).ok();
+    let seconds = text.parse::<f64>().ok();
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = match seconds {
+        Some(since) => nanoseconds(since),
+        None => humantime::parse_rfc3339_weak(text)
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+            .and_then(nanoseconds),
+    };
+    time.ok_or_else(|| {
+        format!("'{text}' is no time: write 2026-11-28T19:30:00Z (UTC), or seconds since the beginning of 1970")
+    })
+}
+
+fn time_text(nanoseconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+    humantime::format_rfc3339_nanos(time).to_string()
+}
+
+/// Bits a second.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    let rate = units::rate(text).map_err(|error| error.to_string())?;
+    match rate >= 1.0 && rate * 8.0 <= RATE_MAX {
+        true => Ok((rate * 8.0) as u64),
+        false => Err("up to 1 Tb/s".to_owned()),
+    }
+}
+
+/// What a source's URL says of its pace.
+fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError> {
+    let rate = parameters.parsed("rate", parse_rate)?;
+    let own = match has_own {
+        true => parameters.parsed("pace", |text| match text {
+            "own" => Ok(Pace::Own),
+            "full" => Ok(Pace::Full),
+            _ => Err("own or full".to_owned()),
+        })?,
+        false => None,
+    };
+    Ok(match (rate, own) {
+        (Some(rate), _) => Pace::Rate(rate),
+        (None, own) => own.unwrap_or_default(),
+    })
+}
+
+/// A file, or standard input.
+fn input_of(path: &str) -> anyhow::Result<Box<dyn Read + Send>> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
+    Ok(Box::new(file))
+}
+
+/// Makes a source, on the reactor that reads it.
+type MakeSource = Box<dyn FnOnce() -> Source + Send>;
+
+fn source_of(url: &VolumeUrl) -> anyhow::Result<(Content, MakeSource)> {
+    let parameters = url.parameters();
+    let content = match (url.scheme(), url.path()) {
+        ("pcap", _) | ("generate", "packets") => Content::Packets,
+        ("bytes", _) | ("generate", "bytes") => Content::Bytes,
+        ("generate", other) => {
+            bail!("generate:{other} is no source; there are generate:packets and generate:bytes")
+        }
+        (other, _) => bail!("{other}: is no source; there are pcap:, bytes: and generate:"),
+    };
+    if url.scheme() != "generate" {
+        let pace = pace_of(&parameters, content == Content::Packets)?;
+        parameters.finish()?;
+        if url.path().is_empty() {
+            bail!("{}: names no file; - is standard input", url.scheme());
+        }
+        let (from, name) = (input_of(url.path())?, url.path().to_owned());
+        return Ok((
+            content,
+            Box::new(move || Source::Input(Box::new(Input::new(&name, content, pace, from)))),
+        ));
+    }
+    let pace = pace_of(&parameters, false)?;
+    let count = parameters.number("count", 1..=COUNT_MAX)?;
+    let sizes = parameters.parsed("size", |text| match (text, content) {
+        ("mix", Content::Packets) => Ok(Generator::MIX.to_vec()),
+        _ => {
+            let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
+            let range = Generator::SIZES;
+            match range.contains(&(bytes as usize)) {
+                true => Ok(vec![bytes as usize]),
+                false => Err(format!(
+                    "{} to {} bytes, or mix",
+                    range.start(),
+                    range.end()
+                )),
+            }
+        }
+    })?;
+    parameters.finish()?;
+    let sizes = sizes.unwrap_or_else(|| match content {
+        Content::Packets => Generator::MIX.to_vec(),
+        Content::Bytes => vec![64 << 10],
+    });
+    let make = move || Source::Generator(Generator::new(content, &sizes, pace, count));
+    Ok((content, Box::new(make)))
+}
+
+pub(crate) fn run(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode> {
+    match arguments.command {
+        Some(RecordCommand::List { volumes }) => run_list(&volumes, json),
+        Some(RecordCommand::Extract {
+            volumes,
+            out,
+            which,
+        }) => run_extract(&volumes, Some(&out), &which, json),
+        Some(RecordCommand::Verify { volumes }) => {
+            run_extract(&volumes, None, &Which::default(), json)
+        }
+        None => run_record(arguments, json),
+    }
+}
+
+fn open_all(
+    session: &Session,
+    urls: &[VolumeUrl],
+    access: Access,
+) -> anyhow::Result<Vec<Arc<dyn Volume>>> {
+    urls.iter().map(|url| session.open(url, access)).collect()
+}
+
+fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode> {
+    let url = arguments.source.expect("it is asked for");
+    arguments.destroy.check(&arguments.volumes)?;
+    if arguments.sync.is_zero() {
+        bail!("--sync 0 would put each packet on stable storage by itself; say 100ms or more");
+    }
+    let segment_bytes = u32::try_from(arguments.segment_size).unwrap_or(u32::MAX);
+    if !RingConfig::SEGMENT_BYTES.contains(&segment_bytes) || segment_bytes % 4096 != 0 {
+        bail!("--segment-size is 4M to 1G, and a multiple of 4k");
+    }
+    let (content, make) = source_of(&url)?;
+    let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
+    let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
+    if arguments.new {
+        for (volume, url) in volumes.iter().zip(&arguments.volumes) {
+            session.check_overwritable(volume, url, arguments.destroy.names(url))?;
+        }
+    } else {
+        for (volume, url) in volumes.iter().zip(&arguments.volumes) {
+            session.check_not_held(volume, url)?;
+        }
+    }
+    let config = RecordConfig {
+        when_full: arguments.when_full,
+        sync: arguments.sync,
+        buffer_bytes: arguments.buffer,
+    };
+    let new = arguments.new.then_some(RingConfig {
+        content,
+        segment_bytes,
+    });
+    let stop = session.stop.clone();
+    let progress = Progress::start();
+    let mut sink = progress.sink();
+    let recorded = session.run(move |reactor| async move {
+        let ring = match new {
+            Some(config) => Ring::make(&reactor, &volumes, &config).await,
+            None => Ring::open(&reactor, &volumes, true).await,
+        };
+        let ring = ring.map_err(anyhow::Error::from)?;
+        let (id, capacity) = (ring.id(), ring.capacity_bytes());
+        let mut source = make();
+        let told = |standing: Standing| sink(line(&standing, capacity));
+        let recorded = record(ring, &mut source, &config, &stop, told).await;
+        recorded
+            .map(|recorded| (id, recorded))
+            .map_err(anyhow::Error::from)
+    })?;
+    drop(progress);
+    let (ring, recorded) = recorded.map_err(|error| match error.downcast_ref() {
+        Some(weir_record::RingError::NoRing { .. }) => {
+            error.context("to make a ring on these volumes, say --new")
+        }
+        _ => error,
+    })?;
+    for failure in &recorded.failures {
+        eprintln!("warning: {}", without_in_text(&failure.to_string()));
+    }
+    if json {
+        let told = record_json(ring, &recorded);
+        println!("{}", serde_json::to_string_pretty(&told)?);
+    } else {
+        super::print(&record_text(&recorded, content))?;
+    }
+    let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
+    Ok(if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn lost(counts: &Counts) -> u64 {
+    counts.source_lost + counts.slow_lost + counts.failed_lost
+}
+
+fn line(standing: &Standing, capacity: u64) -> Line {
+    let counts = &standing.counts;
+    let seconds = standing.elapsed.as_secs_f64().max(1e-9);
+    let (used, all) = standing.buffers;
+    let mut text = format!(
+        "{} kept, {}; buffers {used} of {all}",
+        grouped(counts.kept),
+        present::rate(standing.written_bytes as f64 / seconds),
+    );
+    if lost(counts) > 0 {
+        text.push_str(&format!("; {} lost", grouped(lost(counts))));
+    }
+    if standing.failed > 0 {
+        text.push_str(&format!("; {} volumes failed", standing.failed));
+    }
+    Line {
+        elapsed: standing.elapsed,
+        fraction: standing.written_bytes as f64 / capacity.max(1) as f64,
+        text,
+    }
+}
+
+fn ended_word(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Source => "source",
+        Ended::Stopped => "stopped",
+        Ended::Full => "full",
+        Ended::Failed => "failed",
+    }
+}
+
+fn counts_json(counts: &Counts) -> serde_json::Value {
+    json!({
+        "received": counts.received,
+        "received_bytes": counts.received_bytes,
+        "kept": counts.kept,
+        "lost_before": counts.source_lost,
+        "lost_slow": counts.slow_lost,
+        "lost_failed": counts.failed_lost,
+    })
+}
+
+fn record_json(ring: Uuid, recorded: &Recorded) -> serde_json::Value {
+    let seconds = recorded.elapsed.as_secs_f64();
+    json!({
+        "ring": ring,
+        "recording": recorded.recording,
+        "ended": ended_word(recorded.ended),
+        "counts": counts_json(&recorded.counts),
+        "committed_bytes": recorded.committed_bytes,
+        "elapsed_seconds": seconds,
+        "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
+        "failures": recorded.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+fn things(content: Content) -> &'static str {
+    match content {
+        Content::Packets => "packets",
+        Content::Bytes => "reads",
+    }
+}
+
+fn record_text(recorded: &Recorded, content: Content) -> String {
+    let counts = &recorded.counts;
+    let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
+    let why = match recorded.ended {
+        Ended::Source => "the source has no more",
+        Ended::Stopped => "stopped",
+        Ended::Full => "the ring is full",
+        Ended::Failed => "every volume of the ring failed",
+    };
+    let mut text = format!(
+        "recorded {} of {} {} in {seconds:.1} s, {} at {}; {why}\n",
+        grouped(counts.kept),
+        grouped(counts.received),
+        things(content),
+        Size(recorded.committed_bytes),
+        present::rate(recorded.committed_bytes as f64 / seconds),
+    );
+    for (count, words) in [
+        (counts.source_lost, "before they came, as the source says"),
+        (counts.slow_lost, "because the volumes were too slow"),
+        (counts.failed_lost, "with volumes that failed"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("lost     {} {words}\n", grouped(count)));
+        }
+    }
+    text.push_str(&format!("recording {}\n", recorded.recording));
+    text
+}
+
+fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
+    let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
+    let volumes = open_all(&session, urls, Access::READ_ONLY)?;
+    let found = session.run(move |reactor| async move {
+        let ring = Ring::open(&reactor, &volumes, false).await?;
+        let about = (ring.id(), ring.content(), ring.capacity_bytes());
+        Ok::<_, weir_record::RingError>((about, ring.missing(), list(&ring)))
+    })?;
+    let ((id, content, capacity), missing, listed) = found?;
+    warn_of_missing(&missing);
+    if json {
+        let recordings: Vec<_> = listed.iter().map(listed_json).collect();
+        let told = json!({
+            "ring": id,
+            "content": things(content),
+            "capacity_bytes": capacity,
+            "missing": missing,
+            "recordings": recordings,
+        });
+        println!("{}", serde_json::to_string_pretty(&told)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |one: &Listed| {
+        let state = match (one.is_cut, one.is_closed) {
+            (false, true) => "whole",
+            (true, true) => "its beginning was given up",
+            (_, false) => "did not end in order",
+        };
+        [
+            one.recording.to_string(),
+            time_text(one.first),
+            time_text(one.last),
+            grouped(one.packets),
+            Size(one.bytes).to_string(),
+            grouped(lost(&one.counts)),
+            state.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = listed.iter().map(row).collect();
+    let heading = match content {
+        Content::Packets => "PACKETS",
+        Content::Bytes => "READS",
+    };
+    let columns = [
+        "RECORDING",
+        "FIRST",
+        "LAST",
+        heading,
+        "SIZE",
+        "LOST",
+        "STATE",
+    ];
+    super::print(&table(columns, &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listed_json(one: &Listed) -> serde_json::Value {
+    json!({
+        "recording": one.recording,
+        "first": time_text(one.first),
+        "last": time_text(one.last),
+        "packets": one.packets,
+        "bytes": one.bytes,
+        "segments": one.segments,
+        "is_cut": one.is_cut,
+        "is_closed": one.is_closed,
+        "counts": counts_json(&one.counts),
+    })
+}
+
+fn warn_of_missing(missing: &[u32]) {
+    if !missing.is_empty() {
+        let numbers: Vec<_> = missing.iter().map(u32::to_string).collect();
+        eprintln!(
+            "warning: volumes of the ring are missing (numbers {}): what is on them is left out",
+            numbers.join(", ")
+        );
+    }
+}
+
+/// Nothing is kept of what is only checked.
+struct Nothing;
+
+impl Write for Nothing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    let mut options = File::options();
+    // What was recorded may be what nobody else is to see.
+    let opened = options.write(true).create_new(true).mode(0o600).open(path);
+    match opened {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{} exists; name another file, or remove it", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot make {}", path.display())),
+    }
+}
+
+fn run_extract(
+    urls: &[VolumeUrl],
+    out: Option<&Path>,
+    which: &Which,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    if json && out == Some(Path::new("-")) {
+        bail!("--json and --out - both want standard output; name a file");
+    }
+    let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
+    let volumes = open_all(&session, urls, Access::READ_ONLY)?;
+    let writer: Box<dyn Write + Send> = match out {
+        None => Box::new(Nothing),
+        Some(path) => output_of(path)?,
+    };
+    let (stop, last) = (session.stop.clone(), which.last);
+    let (from, to) = (which.from.unwrap_or(0), which.to.unwrap_or(u64::MAX));
+    let mut what = Extract {
+        times: from..to,
+        recording: which.recording,
+        count: which.count,
+    };
+    let extracted = session.run(move |reactor| async move {
+        let ring = Ring::open(&reactor, &volumes, false).await?;
+        let listed = list(&ring);
+        if let Some(only) = what.recording
+            && !listed.iter().any(|one| one.recording == only)
+        {
+            bail!(
+                "there is no recording {only} in the ring; `weir record list` lists what there is"
+            );
+        }
+        if let Some(last) = last {
+            let of = listed
+                .iter()
+                .filter(|one| what.recording.is_none_or(|only| only == one.recording));
+            let newest = of.map(|one| one.last).max().unwrap_or_default();
+            what.times.start = newest.saturating_sub(last.as_nanos() as u64);
+        }
+        let mut writer = BufWriter::with_capacity(1 << 20, writer);
+        let done = extract(&ring, &what, &stop, &mut writer).await?;
+        writer.flush()?;
+        Ok((ring.missing(), done))
+    })?;
+    let (missing, done) = extracted?;
+    warn_of_missing(&missing);
+    for damage in &done.damaged {
+        eprintln!("warning: {}", without_in_text(&damage_text(damage)));
+    }
+    if json {
+        let told = extracted_json(&done, &missing);
+        println!("{}", serde_json::to_string_pretty(&told)?);
+    } else {
+        let verb = if out.is_some() {
+            "extracted"
+        } else {
+            "checked"
+        };
+        let damaged = match done.damaged.len() {
+            0 => String::new(),
+            count => format!("; {count} chunks are damaged"),
+        };
+        let text = format!(
+            "{verb} {} packets or reads, {} in {} chunks{damaged}\n",
+            grouped(done.packets),
+            Size(done.bytes),
+            grouped(done.chunks),
+        );
+        // Standard output has what was extracted.
+        match out == Some(Path::new("-")) {
+            true => eprint!("{text}"),
+            false => super::print(&text)?,
+        }
+    }
+    Ok(match done.damaged.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn damage_text(damage: &Damage) -> String {
+    format!(
+        "{} packets from {} to {} are left out: the chunk at byte {} of {} cannot be read as it was written: {}",
+        damage.packets,
+        time_text(damage.times.start),
+        time_text(damage.times.end.saturating_sub(1)),
+        damage.at,
+        damage.volume,
+        damage.why
+    )
+}
+
+fn extracted_json(done: &Extracted, missing: &[u32]) -> serde_json::Value {
+    let damage = |one: &Damage| {
+        json!({
+            "volume": without_in_text(&one.volume),
+            "at": one.at,
+            "packets": one.packets,
+            "first": time_text(one.times.start),
+            "last": time_text(one.times.end.saturating_sub(1)),
+            "why": one.why,
+        })
+    };
+    json!({
+        "packets": done.packets,
+        "bytes": done.bytes,
+        "chunks": done.chunks,
+        "missing": missing,
+        "damaged": done.damaged.iter().map(damage).collect::<Vec<_>>(),
+    })
+}
