@@ -13,6 +13,7 @@ mod iscsi;
 mod iscsi_conversation;
 mod link;
 mod nfs;
+mod packets;
 mod readers;
 mod scsi;
 mod seeds;
@@ -26,6 +27,7 @@ pub use initiator::initiator;
 pub use iscsi::{iscsi_login, iscsi_pdu};
 pub use iscsi_conversation::{iscsi_conversation, seeds as iscsi_conversation_seeds};
 pub use nfs::nfs;
+pub use packets::packets;
 pub use scsi::scsi;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
@@ -47,6 +49,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("iscsi_login", iscsi_login),
     ("scsi", scsi),
     ("nfs", nfs),
+    ("packets", packets),
     ("names", names),
     ("url", url),
     ("label", label),

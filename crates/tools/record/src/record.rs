@@ -170,6 +170,7 @@ impl Run {
     ) -> Result<Ended, RecordError> {
         let is_live = source.is_live();
         let mut turn = 0;
+        let mut wall = self.reactor.system().wall_clock();
         loop {
             let now = self.reactor.now();
             self.writer.tick(now);
@@ -183,15 +184,16 @@ impl Run {
             if turn >= TURN_BYTES {
                 turn = 0;
                 yield_now().await;
+                wall = self.reactor.system().wall_clock();
                 continue;
             }
-            let wall = self.reactor.system().wall_clock();
             // What became of it, and the bytes of a stream that it was.
             let (taken, bytes) = match source.next(now, wall)? {
                 Next::End => return Ok(Ended::Source),
                 Next::Wait(until) => {
                     let until = until.min(self.wakes_at(now));
                     self.reactor.sleep_until(until).await;
+                    wall = self.reactor.system().wall_clock();
                     turn = 0;
                     continue;
                 }
@@ -202,6 +204,7 @@ impl Run {
                     {
                         read?;
                     }
+                    wall = self.reactor.system().wall_clock();
                     continue;
                 }
                 Next::Interfaces(all) => {

@@ -18,6 +18,7 @@ mod nfs;
 mod panics;
 mod plan;
 mod privileges;
+mod record;
 mod report;
 mod serve;
 mod tidy;

@@ -40,6 +40,15 @@ enum Command {
     /// Answer any NVMe/TCP initiator's reads and writes from nothing; prints the volume's URL as JSON, and when it is
     /// interrupted what was answered
     Canned(Canned),
+    /// Copy blocks from one buffer to others, with a checksum (CRC32C) of each full one; prints how fast as JSON
+    Copy(Copy),
+}
+
+#[derive(Debug, Args)]
+struct Copy {
+    /// For how long
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
 }
 
 #[derive(Debug, Args)]
@@ -112,6 +121,9 @@ fn run() -> anyhow::Result<()> {
         Command::Serve(serve) => run_server(&serve),
         Command::Drive(drive) => run_client(&drive),
         Command::Canned(canned) => run_canned(&canned),
+        Command::Copy(copy) => print(&weir_limit::copy::run(Duration::from_secs_f64(
+            copy.seconds,
+        ))),
     }
 }
 

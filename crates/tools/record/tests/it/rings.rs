@@ -64,8 +64,11 @@ fn packets_come_back_in_their_order() {
     });
 }
 
+/// A packet: its interface's name, its time, its length and its data.
+type Parts = (String, u64, u32, Vec<u8>);
+
 /// A file of two sections, whose interfaces have the same number.
-fn file() -> (Vec<u8>, Vec<(String, u64, u32, Vec<u8>)>) {
+fn file() -> (Vec<u8>, Vec<Parts>) {
     let (mut file, mut expected) = (Vec::new(), Vec::new());
     for (section, name) in ["eth0", "eth1"].iter().enumerate() {
         write::section("test", "Linux", &mut file);

@@ -1,0 +1,193 @@
+//! `weir record` as a process: what was recorded is read back, by the tools of others too, whatever ended the recording.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::gateway::WEIR;
+use crate::common::{nightly, until};
+
+fn weir(arguments: &str) -> Output {
+    Command::new(WEIR)
+        .arg("record")
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command runs")
+}
+
+#[track_caller]
+fn ok(arguments: &str) -> String {
+    let output = weir(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "weir record {arguments}: {text}");
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+#[track_caller]
+fn json(arguments: &str) -> Value {
+    serde_json::from_str(&ok(&format!("{arguments} --json"))).expect("it is JSON")
+}
+
+#[track_caller]
+fn fails(arguments: &str, words: &[&str]) {
+    let output = weir(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "weir record {arguments} succeeds");
+    for word in words {
+        assert!(
+            text.contains(word),
+            "{arguments} does not say {word:?}: {text}"
+        );
+    }
+}
+
+/// A folder, and a ring of two files in it.
+fn ring(size: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let volume = |name: &str| format!("file:{}/{name}?size={size}", folder.path().display());
+    let volumes = format!("{} {}", volume("a"), volume("b"));
+    (folder, volumes)
+}
+
+#[test]
+fn what_is_recorded_is_extracted_and_read_by_others() {
+    let (folder, volumes) = ring("40M");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let all = path("all.pcapng");
+    fails(
+        &format!("generate:packets?count=10 {volumes}"),
+        &["carries no ring", "say --new"],
+    );
+    let recorded = json(&format!("generate:packets?count=20000 {volumes} --new"));
+    assert_eq!(
+        (&recorded["ended"], &recorded["counts"]["kept"]),
+        (&Value::from("source"), &Value::from(20_000))
+    );
+    let listed = ok(&format!("list {volumes}"));
+    for piece in ["RECORDING", "20,000", "whole"] {
+        assert!(listed.contains(piece), "{listed}");
+    }
+    ok(&format!("extract {volumes} --out {all}"));
+    let mode = std::fs::metadata(&all).expect("it is there").permissions();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads it");
+    fails(&format!("extract {volumes} --out {all}"), &["exists"]);
+    // A file in, the same packets out.
+    let copy = path("copy.pcapng");
+    let other = format!("file:{}?size=40M", path("c"));
+    ok(&format!("pcap:{all} {other} --new --when-full stop"));
+    ok(&format!("extract {other} --out {copy}"));
+    let found = json(&format!(
+        "extract {other} --out {} --count 100",
+        path("few.pcapng")
+    ));
+    assert_eq!(found["packets"], 100);
+    // Any bytes, by standard input too.
+    let bytes = format!("file:{}?size=40M", path("d"));
+    ok(&format!("bytes:{all} {bytes} --new"));
+    let whole = path("whole");
+    ok(&format!("extract {bytes} --out {whole}"));
+    let [before, after] = [&all, &whole].map(|path| std::fs::read(path).expect("it is there"));
+    assert!(before == after, "bytes come back as they came");
+    assert!(ok(&format!("verify {volumes}")).contains("checked 20,000"));
+    fails(
+        &format!("generate:packets?count=1 {volumes} --new"),
+        &["carries a recorder's ring", "--destroy-data"],
+    );
+    fails(
+        &format!("bytes:{all} {volumes}"),
+        &["holds packets", "yields bytes"],
+    );
+    fails(
+        &format!("pcap:/etc/hostname {volumes}"),
+        &["signatures of pcap"],
+    );
+    let Ok(looked) = Command::new("capinfos")
+        .args(["-Mcu", &all, &copy])
+        .output()
+    else {
+        println!("skipped: capinfos is not installed");
+        return;
+    };
+    let text = String::from_utf8_lossy(&looked.stdout).into_owned();
+    assert!(looked.status.success(), "{text}");
+    let counts = text
+        .lines()
+        .filter(|line| line.starts_with("Number of packets:"));
+    let counts: Vec<_> = counts
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
+    assert_eq!(counts, ["20000", "20000"], "{text}");
+    let fields = |path: &str| {
+        let tshark = Command::new("tshark")
+            .args([
+                "-r",
+                path,
+                "-T",
+                "fields",
+                "-e",
+                "frame.time_epoch",
+                "-e",
+                "frame.len",
+                "-e",
+                "data.data",
+            ])
+            .output()
+            .expect("tshark comes with capinfos");
+        assert!(tshark.status.success(), "{tshark:?}");
+        tshark.stdout
+    };
+    assert!(
+        fields(&all) == fields(&copy),
+        "times, lengths and data are the same"
+    );
+}
+
+#[test]
+fn a_killed_recorder_loses_its_last_moments_at_most() {
+    let (_folder, volumes) = ring("24M");
+    ok(&format!(
+        "generate:packets?count=10 {volumes} --new --segment-size 4M"
+    ));
+    let kills = if nightly() { 20 } else { 4 };
+    let mut kept = Vec::new();
+    for kill in 0..kills {
+        let mut child = Command::new(WEIR)
+            .arg("record")
+            .args(
+                format!("generate:packets?rate=80Mb/s&size=1000 {volumes} --sync 100ms").split(' '),
+            )
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let before = kept.len();
+        until("something is committed", || {
+            std::thread::sleep(Duration::from_millis(50 + 37 * kill));
+            let listed = weir(&format!("list {volumes} --json"));
+            let Ok(listed) = serde_json::from_slice::<Value>(&listed.stdout) else {
+                return false;
+            };
+            let recordings = listed["recordings"].as_array().expect("a list").clone();
+            let newest = recordings.last().expect("there is one");
+            let id = newest["recording"].to_string();
+            let is_new = !kept.contains(&id) && newest["packets"].as_u64() > Some(100);
+            if is_new {
+                kept.push(id);
+            }
+            is_new
+        });
+        child.kill().expect("it is killed");
+        child.wait().expect("it has ended");
+        assert_eq!(kept.len(), before + 1);
+        let checked = json(&format!("verify {volumes}"));
+        assert_eq!(checked["damaged"], serde_json::json!([]), "{checked}");
+        let listed = json(&format!("list {volumes}"));
+        let recordings = listed["recordings"].as_array().expect("a list");
+        let newest = recordings.last().expect("there is one");
+        assert_eq!(newest["recording"].to_string(), kept[before]);
+        assert_eq!(newest["is_closed"], false, "it did not end in order");
+    }
+}
