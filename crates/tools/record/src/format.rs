@@ -10,6 +10,8 @@ use weir_digest::Digest;
 
 /// Bytes of a superblock, and of a commit record; chunks begin at multiples of it.
 pub(crate) const BLOCK_BYTES: usize = 4096;
+/// Volumes of a ring at most.
+pub(crate) const MEMBERS_MAX: u32 = 1024;
 /// Places of the two superblocks.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 64 << 10];
 /// Place of the first slot.
@@ -211,7 +213,7 @@ impl Superblock {
             made: read.u64(),
         };
         let is_sound = member < members
-            && members <= crate::ring::MEMBERS_MAX
+            && members <= MEMBERS_MAX
             && superblock.slots > 0
             && superblock.slots <= 1 << 40
             && segment_bytes.is_multiple_of(BLOCK_BYTES as u32)

@@ -15,11 +15,10 @@ use weir_memory::{Segment, Views, copy_views, views_len};
 use weir_reactor::{Reactor, Sender, Task, oneshot};
 
 use crate::format::{
-    BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, SLOTS_AT, SUPERBLOCKS, Superblock,
+    BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, MEMBERS_MAX, SLOTS_AT, SUPERBLOCKS,
+    Superblock,
 };
 
-/// Volumes of a ring at most.
-pub(crate) const MEMBERS_MAX: u32 = 1024;
 /// Requests in flight at most on each volume.
 const DEPTH: u32 = 64;
 /// Commit records that are read at the same time when a ring is opened, on each volume.

@@ -1,6 +1,6 @@
 //! Packets in files: pcapng (draft-ietf-opsawg-pcapng), read and written, and pcap (draft-ietf-opsawg-pcap), read. No I/O.
 //!
-//! [`Reader`] takes a file in pieces of any size and finds its packets. [`write`](crate::write) makes blocks of pcapng, little-endian, with
+//! [`Reader`] takes a file in pieces of any size and finds its packets. [`mod@write`] makes blocks of pcapng, little-endian, with
 //! times in nanoseconds.
 
 #![forbid(unsafe_code)]
