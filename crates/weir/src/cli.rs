@@ -932,7 +932,7 @@ pub(crate) enum FileCommand {
         path: ExportPath,
         /// The volume's name
         volume: VolumeName,
-        /// Whether clients may only read it
+        /// Let clients only read it, or write too
         #[arg(long, value_name = "on|off", value_parser = parse_switch)]
         read_only: Option<bool>,
         #[command(flatten)]

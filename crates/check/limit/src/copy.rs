@@ -1,4 +1,4 @@
-//! What one processor copies, with a checksum: what a recorder cannot do without.
+//! Copies of one processor, with a checksum: a recorder cannot do without them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Buffers, which take turns.
 const BUFFERS: usize = 4;
 
-/// How fast it went.
+/// The rate of the copies.
 #[derive(Debug, Serialize)]
 pub struct Copied {
     /// Bytes that were copied and checked.

@@ -1,4 +1,4 @@
-//! How often what volumes store was changed, by whatever front end and on whatever reactor.
+//! Counts of the changes of what volumes store, by whatever front end and on whatever reactor.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

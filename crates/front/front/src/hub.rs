@@ -52,7 +52,7 @@ pub struct Hub {
     /// Queues of volumes, in the order in which they were first served, so that no reactor depends on memory addresses. A queue lives
     /// as long as an export or a command uses it. A volume that is served again before its last command has ended keeps its queue.
     queues: RefCell<Vec<(VolumeKey, Weak<VolumeQueue>)>>,
-    /// What all reactors have together.
+    /// Parts that all reactors have together.
     common: Arc<Common>,
     /// The reactor's number, and how many there are.
     place: (usize, usize),

@@ -22,11 +22,11 @@ const TRIES: usize = 64;
 /// A volume that a call uses.
 pub(crate) struct Blocks {
     file: Rc<Attached<VolumeFile>>,
-    /// How the time of the last request was spent, from when the call came.
+    /// The course of the last request, from when the call came.
     pub(crate) course: Course,
 }
 
-/// What was read.
+/// Data that was read.
 pub(crate) struct Read {
     pub(crate) data: Views,
     pub(crate) is_end: bool,

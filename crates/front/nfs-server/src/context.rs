@@ -129,7 +129,7 @@ pub(crate) struct Context {
     pub(crate) outbox: Outbox,
     pub(crate) desk: Desk,
     pub(crate) exports: RefCell<Rc<Exports>>,
-    /// How the time of requests of volumes was spent whose replies are about to be written.
+    /// Courses of requests of volumes whose replies are about to be written.
     courses: RefCell<Vec<Course>>,
     /// The client whose session was used last.
     pub(crate) client: Cell<Option<u64>>,

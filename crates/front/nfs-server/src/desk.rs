@@ -70,7 +70,7 @@ struct Asked {
     answer: Sender<Answer>,
 }
 
-/// What calls of a connection ask of volumes.
+/// Requests of volumes by the calls of a connection.
 pub(crate) struct Desk {
     asked: RefCell<VecDeque<Asked>>,
     handle: Handle<Waiting>,

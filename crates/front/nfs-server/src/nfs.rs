@@ -155,7 +155,7 @@ impl Nfs {
             let is_new =
                 |file: &VolumeFile| before.is_none_or(|before| is_in(before, file).is_none());
             if export.source.volumes().iter().any(is_new) {
-                // What was written to an earlier volume of that name, and not committed, may be gone.
+                // Data that an earlier volume of that name had and that was not committed may be gone.
                 state.lost_data(state.verifier().wrapping_add(1));
             }
         }
@@ -260,7 +260,7 @@ impl Nfs {
         self.front.connection_latencies(only).await
     }
 
-    /// Where the time of requests of volumes went since these are served as files, by the path of the export and the number of the file:
+    /// Times of requests of volumes since these are served as files, by the path of the export and the number of the file:
     /// of one, or of all.
     pub async fn file_latencies(
         &self,
@@ -280,7 +280,7 @@ impl Nfs {
         self.front.volume_latencies(volumes).await
     }
 
-    /// What clients did with exports since the front end started, by path; removed exports included.
+    /// Counts of what clients did with exports since the front end started, by path; removed exports included.
     #[must_use]
     pub fn totals(&self) -> Vec<(Arc<str>, IoTotals)> {
         self.own().groups.totals()

@@ -178,7 +178,7 @@ impl Snapshot {
         self.exports.values()
     }
 
-    /// Who may use the file of this number that is a volume.
+    /// Clients that may use the file of this number that is a volume.
     pub(crate) fn allowed_of(&self, file: u32) -> Option<&Allowed> {
         let has_file = |export: &&Export| match &export.source {
             Source::Files(_) => false,

@@ -338,7 +338,7 @@ impl Session for NfsSession {
     }
 
     fn revoke(&mut self) {
-        // What its client sees is not renewed any more.
+        // Nobody else renews what its client sees any more.
         self.context.renew();
         let exports = Rc::clone(&self.context.exports.borrow());
         self.requests

@@ -34,11 +34,11 @@ pub struct VolumeFile {
     pub number: u32,
     /// Its name in its directory.
     pub name: String,
-    /// What it stores in. It checks its own bounds and splits what is too long, as the guard of weir-volume does.
+    /// Its store. It checks its own bounds and splits what is too long, as the guard of weir-volume does.
     pub volume: Arc<dyn Volume>,
     /// The volume that its latencies are counted for.
     pub counted: Arc<dyn Volume>,
-    /// What tells the volume from others.
+    /// Identity of the volume.
     pub identity: [u8; 16],
     /// Forbids clients to write.
     pub is_read_only: bool,

@@ -268,6 +268,8 @@ pub(crate) struct Commit {
     pub(crate) is_closed: bool,
     /// It is the first of its recording.
     pub(crate) is_first: bool,
+    /// It is the last of its recording, which ended in order.
+    pub(crate) is_last: bool,
     /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
     pub(crate) clock_offset: u64,
     pub(crate) counts: Counts,
@@ -282,7 +284,12 @@ impl Commit {
             fields.u64(self.sequence);
             fields.put(self.recording.as_bytes());
             fields.u32(self.edition);
-            fields.u32(u32::from(self.is_closed) | u32::from(self.is_first) << 1);
+            let flags = [self.is_closed, self.is_first, self.is_last];
+            let flags = flags
+                .iter()
+                .zip(0..)
+                .map(|(&flag, bit)| u32::from(flag) << bit);
+            fields.u32(flags.sum());
             fields.u64(self.clock_offset);
             let counts = &self.counts;
             for count in [
@@ -297,7 +304,7 @@ impl Commit {
             }
             fields.u32(self.chunks.len() as u32);
             let list = &mut std::mem::take(&mut fields.0);
-            // What is left of the head is kept free.
+            // The rest of the head is kept free.
             let rest = std::mem::take(list);
             let skipped = rest.len() - CHUNKS_MAX * CHUNK_BYTES;
             fields.0 = &mut rest[skipped..];
@@ -321,12 +328,14 @@ impl Commit {
             edition: read.u32(),
             is_closed: false,
             is_first: false,
+            is_last: false,
             clock_offset: 0,
             counts: Counts::default(),
             chunks: Vec::new(),
         };
         let flags = read.u32();
         (commit.is_closed, commit.is_first) = (flags & 1 != 0, flags & 2 != 0);
+        commit.is_last = flags & 4 != 0;
         commit.clock_offset = read.u64();
         commit.counts = Counts {
             received: read.u64(),
@@ -400,6 +409,7 @@ mod tests {
             edition: 3,
             is_closed: true,
             is_first: false,
+            is_last: true,
             clock_offset: 10,
             counts: Counts {
                 received: 1,

@@ -17,7 +17,7 @@ mod source;
 mod writer;
 
 pub use format::{Content, Counts, Defect};
-pub use read::{Damage, Extract, Extracted, Listed, Output, ReadError, extract, list};
+pub use read::{Damage, Extract, Extracted, Listed, Output, ReadError, extract, follow, list};
 pub use record::{Ended, Progress, RecordConfig, RecordError, Recorded, record};
 pub use ring::{Ring, RingConfig, RingError, WhenFull};
 pub use source::{Generator, Input, Pace, Source, SourceError};

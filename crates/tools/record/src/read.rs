@@ -1,12 +1,15 @@
-//! What was recorded: listed, checked, and extracted by time.
+//! Recordings: listed, checked, and extracted by time.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use uuid::Uuid;
 use weir_digest::Digest;
-use weir_load::Stop;
+use weir_load::{LaneError, Stop};
 use weir_pcap::{Found, Interface, Reader, Statistics, write};
+use weir_reactor::Task;
 
 use crate::format::{BLOCK_BYTES, Chunk, Content, Counts};
 use crate::ring::{Member, Ring, Segments};
@@ -30,7 +33,7 @@ pub struct Listed {
     pub is_cut: bool,
     /// It ended in order.
     pub is_closed: bool,
-    /// What came, and what became of it, as its last commit record says.
+    /// Counts of what came, and of what became of it, as its last commit record says.
     pub counts: Counts,
 }
 
@@ -63,9 +66,11 @@ pub fn list(ring: &Ring) -> Vec<Listed> {
             listed.bytes += u64::from(chunk.bytes);
         }
         listed.segments += 1;
-        listed.is_closed = commit.is_closed;
+        listed.is_closed = commit.is_last;
         listed.counts = commit.counts;
     }
+    // One of which nothing is there has no times.
+    all.retain(|one| one.bytes > 0);
     all
 }
 
@@ -80,7 +85,7 @@ pub struct Damage {
     pub packets: u64,
     /// Their times, in nanoseconds since the beginning of 1970.
     pub times: Range<u64>,
-    /// What is wrong.
+    /// The defect.
     pub why: String,
 }
 
@@ -91,11 +96,21 @@ pub trait Output {
     /// # Errors
     /// The system's.
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()>;
+
+    /// Passes on what it has taken.
+    ///
+    /// # Errors
+    /// The system's.
+    fn pass_on(&mut self) -> std::io::Result<()>;
 }
 
 impl<W: std::io::Write> Output for W {
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.write_all(bytes)
+    }
+
+    fn pass_on(&mut self) -> std::io::Result<()> {
+        self.flush()
     }
 }
 
@@ -121,7 +136,7 @@ pub enum ReadError {
     Stopped(u64),
 }
 
-/// What was extracted, or checked.
+/// Sums of what was extracted, or checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extracted {
     /// Packets.
@@ -130,8 +145,23 @@ pub struct Extracted {
     pub bytes: u64,
     /// Chunks that were read.
     pub chunks: u64,
-    /// What could not be read, and was left out.
+    /// Chunks that a recorder gave up meanwhile.
+    pub given_up: u64,
+    /// Chunks that could not be read, and were left out.
     pub damaged: Vec<Damage>,
+}
+
+/// Chunks that are read ahead.
+const AHEAD: usize = 8;
+
+/// A chunk that is being read.
+struct Reading<'a> {
+    segment: &'a Segments,
+    chunk: &'a Chunk,
+    member: Rc<Member>,
+    data: Task<Result<Vec<u8>, LaneError>>,
+    /// It is the first of a recording that follows another one; when that one ended.
+    follows: Option<u64>,
 }
 
 /// Extracts packets as one file of pcapng, or bytes as they came. Chunks that are damaged are named and left out. To check a ring, extract
@@ -145,44 +175,111 @@ pub async fn extract(
     stop: &Stop,
     out: &mut dyn Output,
 ) -> Result<Extracted, ReadError> {
-    let mut extraction = Extraction {
-        what,
-        out,
-        done: Extracted::default(),
-        known: Vec::new(),
-        has_begun: false,
-    };
-    for (index, segment) in ring.segments.iter().enumerate() {
-        let commit = &segment.commit;
-        if what.recording.is_some_and(|only| only != commit.recording) {
-            continue;
+    let mut extraction = Extraction::new(what, out);
+    let seen = BTreeMap::new();
+    let mut wanted = chunks_of(ring, what, &seen);
+    let mut readings = VecDeque::new();
+    loop {
+        while readings.len() < AHEAD
+            && let Some(next) = wanted.next()
+        {
+            readings.push_back(next);
         }
-        if commit.is_first && index > 0 && extraction.done.packets > 0 {
-            let before = &ring.segments[index - 1].commit;
-            extraction.gap(before.chunks.last().map(|chunk| chunk.last));
-        }
-        let Some(member) = &ring.members[segment.member as usize] else {
-            continue;
+        let is_enough = what
+            .count
+            .is_some_and(|count| extraction.done.packets >= count);
+        let Some(reading) = readings.pop_front().filter(|_| !is_enough) else {
+            return extraction.end(ring.content());
         };
-        for chunk in &commit.chunks {
-            if stop.is_asked() {
-                return Err(ReadError::Stopped(extraction.done.packets));
-            }
-            if chunk.last < what.times.start || chunk.first >= what.times.end {
-                continue;
-            }
-            if what
-                .count
-                .is_some_and(|count| extraction.done.packets >= count)
-            {
-                return extraction.end(ring.content());
-            }
-            extraction
-                .chunk(member, segment, chunk, ring.content())
-                .await?;
+        if stop.is_asked() {
+            return Err(ReadError::Stopped(extraction.done.packets));
+        }
+        extraction.chunk(ring, reading).await?;
+    }
+}
+
+/// Extracts what is recorded from now on, by this or that recorder, as it is committed, until it is asked to stop. It is looked so often.
+///
+/// # Errors
+/// [`ReadError`].
+pub async fn follow(
+    mut ring: Ring,
+    what: &Extract,
+    every: Duration,
+    stop: &Stop,
+    out: &mut dyn Output,
+) -> Result<Extracted, ReadError> {
+    let reactor = ring.reactor.clone();
+    let mut extraction = Extraction::new(what, out);
+    // Chunks that are there already are left out.
+    let mut seen: BTreeMap<u64, usize> = chunks_seen(&ring);
+    loop {
+        if stop.is_asked() {
+            return extraction.end(ring.content());
+        }
+        reactor.sleep(every).await;
+        ring.look_again().await;
+        for reading in chunks_of(&ring, what, &seen) {
+            extraction.chunk(&ring, reading).await?;
+        }
+        extraction.flush()?;
+        seen = chunks_seen(&ring);
+        let is_enough = what
+            .count
+            .is_some_and(|count| extraction.done.packets >= count);
+        if is_enough {
+            return extraction.end(ring.content());
         }
     }
-    extraction.end(ring.content())
+}
+
+/// Chunks of each segment that a ring is known to have.
+fn chunks_seen(ring: &Ring) -> BTreeMap<u64, usize> {
+    let segments = ring.segments.iter();
+    segments
+        .map(|one| (one.commit.sequence, one.commit.chunks.len()))
+        .collect()
+}
+
+/// Begins to read the chunks that are wanted, one after the other, but for the first ones of each segment that were seen.
+fn chunks_of<'a>(
+    ring: &'a Ring,
+    what: &'a Extract,
+    seen: &'a BTreeMap<u64, usize>,
+) -> impl Iterator<Item = Reading<'a>> {
+    let mut before: Option<&Segments> = None;
+    let segments = ring.segments.iter().filter(|segment| {
+        let recording = segment.commit.recording;
+        what.recording.is_none_or(|only| only == recording)
+    });
+    segments.flat_map(move |segment| {
+        let last = before.replace(segment).map(|before| &before.commit);
+        let last = last.filter(|last| last.recording != segment.commit.recording);
+        let mut follows = last.and_then(|last| Some(last.chunks.last()?.last));
+        let member = ring.members[segment.member as usize].clone();
+        let seen = seen.get(&segment.commit.sequence).copied();
+        let chunks = segment.commit.chunks.iter().skip(seen.unwrap_or_default());
+        let chunks =
+            chunks.filter(|chunk| chunk.last >= what.times.start && chunk.first < what.times.end);
+        chunks.filter_map(move |chunk| {
+            let member = member.clone()?;
+            let reader = Rc::clone(&member);
+            let at = place_of(segment, chunk);
+            let bytes = (chunk.bytes as usize).next_multiple_of(BLOCK_BYTES);
+            let read = async move { reader.read(at, bytes).await };
+            Some(Reading {
+                segment,
+                chunk,
+                member,
+                data: ring.reactor.spawn(read),
+                follows: follows.take(),
+            })
+        })
+    })
+}
+
+fn place_of(segment: &Segments, chunk: &Chunk) -> u64 {
+    segment.place + u64::from(chunk.block) * BLOCK_BYTES as u64
 }
 
 struct Extraction<'a> {
@@ -194,43 +291,69 @@ struct Extraction<'a> {
     has_begun: bool,
 }
 
-impl Extraction<'_> {
+impl<'a> Extraction<'a> {
+    fn new(what: &'a Extract, out: &'a mut dyn Output) -> Self {
+        Extraction {
+            what,
+            out,
+            done: Extracted::default(),
+            known: Vec::new(),
+            has_begun: false,
+        }
+    }
+
+    /// Lets the output pass on what it has.
+    fn flush(&mut self) -> Result<(), ReadError> {
+        Ok(self.out.pass_on()?)
+    }
+
     fn put(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
         self.out.put(bytes)?;
         self.done.bytes += bytes.len() as u64;
         Ok(())
     }
 
-    async fn chunk(
-        &mut self,
-        member: &Rc<Member>,
-        segment: &Segments,
-        chunk: &Chunk,
-        content: Content,
-    ) -> Result<(), ReadError> {
-        let at = segment.place + u64::from(chunk.block) * BLOCK_BYTES as u64;
-        let bytes = (chunk.bytes as usize).next_multiple_of(BLOCK_BYTES);
-        self.done.chunks += 1;
-        let why = match member.read(at, bytes).await {
+    async fn chunk(&mut self, ring: &Ring, reading: Reading<'_>) -> Result<(), ReadError> {
+        let Reading {
+            segment,
+            chunk,
+            member,
+            data,
+            follows,
+        } = reading;
+        if let Some(last) = follows.filter(|_| self.done.packets > 0) {
+            self.gap(last)?;
+        }
+        let why = match data.await {
             Err(error) => error.to_string(),
             Ok(mut data) => {
                 data.truncate(chunk.bytes as usize);
                 match Digest::of(&data).value() == chunk.checksum {
-                    false => "it does not agree with its checksum".to_owned(),
-                    true if content == Content::Bytes => {
+                    true if ring.content() == Content::Bytes => {
+                        self.done.chunks += 1;
                         self.done.packets += u64::from(chunk.packets);
                         return self.put(&data);
                     }
                     true => match self.packets(&data)? {
-                        Ok(()) => return Ok(()),
+                        Ok(()) => {
+                            self.done.chunks += 1;
+                            return Ok(());
+                        }
                         Err(error) => error.to_string(),
                     },
+                    false => "it does not agree with its checksum".to_owned(),
                 }
             }
         };
+        // A recorder may have gone round meanwhile.
+        if ring.is_given_up(segment).await {
+            self.done.given_up += 1;
+            return Ok(());
+        }
+        self.done.chunks += 1;
         self.done.damaged.push(Damage {
             volume: member.name().to_owned(),
-            at,
+            at: place_of(segment, chunk),
             packets: chunk.packets.into(),
             times: chunk.first..chunk.last + 1,
             why,
@@ -271,11 +394,11 @@ impl Extraction<'_> {
                         self.done.packets += 1;
                     }
                 }
-                Found::Statistics(mut statistics) => {
+                Found::Statistics(mut statistics) if self.what.times.contains(&statistics.time) => {
                     statistics.interface = numbers[statistics.interface as usize];
                     write::statistics(&statistics, &mut bytes);
                 }
-                Found::Section | Found::Other => {}
+                Found::Statistics(_) | Found::Section | Found::Other => {}
             }
         }
         if let Err(error) = reader.end(left) {
@@ -292,13 +415,13 @@ impl Extraction<'_> {
     }
 
     /// Says that nothing was recorded for a time.
-    fn gap(&mut self, last: Option<u64>) {
+    fn gap(&mut self, last: u64) -> Result<(), ReadError> {
         if self.known.is_empty() {
-            return;
+            return Ok(());
         }
         let mut bytes = Vec::new();
         let statistics = Statistics {
-            time: last.unwrap_or_default(),
+            time: last,
             comment: Some(
                 "the recording ended here, and another one begins: what came in between was not recorded"
                     .to_owned(),
@@ -306,8 +429,7 @@ impl Extraction<'_> {
             ..Statistics::default()
         };
         write::statistics(&statistics, &mut bytes);
-        // What cannot be written is met again by the packets that follow.
-        let _ = self.put(&bytes);
+        self.put(&bytes)
     }
 
     fn end(mut self, content: Content) -> Result<Extracted, ReadError> {

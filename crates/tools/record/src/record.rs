@@ -17,13 +17,13 @@ use crate::writer::{CHUNK_BYTES, Refused, Writer};
 
 /// Bytes that are taken in one go before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
-/// How soon it is looked whether the recording is to stop.
+/// Time after which it is looked whether the recording is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a recording is made.
+/// Settings of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordConfig {
-    /// What becomes of a ring that is full.
+    /// The fate of a ring that is full.
     pub when_full: WhenFull,
     /// Time after which what came is on stable storage.
     pub sync: Duration,
@@ -79,12 +79,12 @@ pub enum Ended {
     Failed,
 }
 
-/// How a recording stands.
+/// Figures of a recording under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Since it began.
     pub elapsed: Duration,
-    /// What came, and what became of it.
+    /// Counts of what came, and of what became of it.
     pub counts: Counts,
     /// Bytes on the volumes.
     pub written_bytes: u64,
@@ -101,11 +101,11 @@ pub struct Recorded {
     pub recording: Uuid,
     /// Why it ended.
     pub ended: Ended,
-    /// What came, and what became of it.
+    /// Counts of what came, and of what became of it.
     pub counts: Counts,
     /// Bytes of chunks that commit records name.
     pub committed_bytes: u64,
-    /// How long it took.
+    /// Time that it took.
     pub elapsed: Duration,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
@@ -187,7 +187,7 @@ impl Run {
                 wall = self.reactor.system().wall_clock();
                 continue;
             }
-            // What became of it, and the bytes of a stream that it was.
+            // Its fate, and the bytes of a stream that it was.
             let (taken, bytes) = match source.next(now, wall)? {
                 Next::End => return Ok(Ended::Source),
                 Next::Wait(until) => {

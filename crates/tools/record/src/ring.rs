@@ -24,7 +24,7 @@ const DEPTH: u32 = 64;
 /// Commit records that are read at the same time when a ring is opened, on each volume.
 const SCANS: usize = 32;
 
-/// What becomes of a ring that is full.
+/// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// The recording stops.
@@ -37,7 +37,7 @@ pub enum WhenFull {
 /// Properties of a ring that is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// What is recorded.
+    /// Kind of what is recorded.
     pub content: Content,
     /// Bytes of a segment; each lies on one volume.
     pub segment_bytes: u32,
@@ -54,6 +54,9 @@ pub enum RingError {
     /// There are no volumes, or too many.
     #[error("a ring has 1 to 1024 volumes, not {0}")]
     Members(usize),
+    /// Segments are of a size that none has.
+    #[error("a segment has 4 MiB to 1 GiB, a multiple of 4 KiB, and not {0} bytes")]
+    SegmentBytes(u32),
     /// A volume is too small.
     #[error(
         "{volume} has {bytes} bytes: too few for two segments of {segment_bytes} bytes and what describes the ring"
@@ -79,7 +82,7 @@ pub enum RingError {
     NoRing {
         /// The volume.
         volume: String,
-        /// What was found of one.
+        /// Defect of what was found.
         defect: Defect,
     },
     /// Volumes are of two rings.
@@ -333,6 +336,12 @@ impl Ring {
         if volumes.is_empty() || volumes.len() > MEMBERS_MAX as usize {
             return Err(RingError::Members(volumes.len()));
         }
+        let segment_bytes = config.segment_bytes;
+        if !RingConfig::SEGMENT_BYTES.contains(&segment_bytes)
+            || !segment_bytes.is_multiple_of(BLOCK_BYTES as u32)
+        {
+            return Err(RingError::SegmentBytes(segment_bytes));
+        }
         let mut slots = u64::MAX;
         for volume in volumes {
             check_fit(volume, true)?;
@@ -454,7 +463,7 @@ impl Ring {
         self.superblock.ring
     }
 
-    /// What it holds.
+    /// Kind of what it holds.
     #[must_use]
     pub fn content(&self) -> Content {
         self.superblock.content
@@ -483,8 +492,72 @@ impl Ring {
     pub(crate) async fn write_superblock(&mut self, tail: u64) -> Result<(), RingError> {
         self.superblock.tail = tail;
         self.superblock.generation += 1;
-        write_superblocks(&self.members, &self.superblock).await?;
+        write_superblocks(&self.reactor, &self.members, &self.superblock).await?;
         Ok(())
+    }
+
+    /// Tells whether a segment that was found is none any more: a superblock says so by now, or its slot has another one's record.
+    pub(crate) async fn is_given_up(&self, segment: &Segments) -> bool {
+        let Some(member) = &self.members[segment.member as usize] else {
+            return false;
+        };
+        let sequence = segment.commit.sequence;
+        match read_superblock(member).await {
+            Ok(now) => now.ring != self.superblock.ring || now.tail > sequence,
+            Err(_) => false,
+        }
+    }
+
+    /// Finds what was committed since it was opened, or since the last call, and lets go of what was given up.
+    pub(crate) async fn look_again(&mut self) {
+        for member in self.members.iter().flatten() {
+            if let Ok(now) = read_superblock(member).await
+                && now.ring == self.superblock.ring
+            {
+                self.superblock.tail = self.superblock.tail.max(now.tail);
+            }
+        }
+        let tail = self.superblock.tail;
+        self.segments.retain(|one| one.commit.sequence >= tail);
+        for index in 0..self.segments.len() {
+            let segment = &self.segments[index];
+            if segment.commit.is_closed {
+                continue;
+            }
+            if let Some(now) = self.commit_of(segment.commit.sequence).await {
+                self.segments[index].commit = now;
+            }
+        }
+        // A new recording leaves slots free, and so do volumes that failed.
+        let misses_max = 4 * u64::from(self.superblock.members);
+        let (mut sequence, mut misses) = (self.next, 0);
+        while misses <= misses_max {
+            match self.commit_of(sequence).await {
+                Some(commit) => {
+                    let (member, place) = self.superblock.place(sequence);
+                    self.segments.push(Segments {
+                        commit,
+                        member,
+                        place,
+                    });
+                    self.next = sequence + 1;
+                    misses = 0;
+                }
+                None => misses += 1,
+            }
+            sequence += 1;
+        }
+        self.segments.sort_by_key(|one| one.commit.sequence);
+    }
+
+    /// The newest commit record of a segment, where it has one.
+    async fn commit_of(&self, sequence: u64) -> Option<Commit> {
+        let (number, place) = self.superblock.place(sequence);
+        let member = self.members[number as usize].as_ref()?;
+        let blocks = member.read(place, COMMIT_BLOCKS as usize * BLOCK_BYTES);
+        let blocks = blocks.await.ok()?;
+        let commit = newest_commit(&blocks, &self.superblock, (number, place))?;
+        (commit.sequence == sequence).then_some(commit)
     }
 
     /// Finds the segments that were committed.
@@ -547,14 +620,7 @@ async fn look_at_slots(member: Rc<Member>, number: u32, next: Rc<Cell<u64>>, sca
             scan.found.borrow_mut().unreadable.push(unreadable);
             continue;
         };
-        let records = blocks.chunks(BLOCK_BYTES);
-        let records = records.filter_map(|block| {
-            let commit = Commit::parse(block, superblock.segment_bytes).ok()?;
-            let is_own = commit.ring == superblock.ring
-                && superblock.place(commit.sequence) == (number, place);
-            is_own.then_some(commit)
-        });
-        let newest = records.max_by_key(|commit| (commit.sequence, commit.edition));
+        let newest = newest_commit(&blocks, superblock, (number, place));
         let Some(commit) = newest else { continue };
         let mut found = scan.found.borrow_mut();
         found.next = found.next.max(commit.sequence + 1);
@@ -566,6 +632,17 @@ async fn look_at_slots(member: Rc<Member>, number: u32, next: Rc<Cell<u64>>, sca
             });
         }
     }
+}
+
+/// The newest of the commit records of a slot that are this ring's.
+fn newest_commit(blocks: &[u8], superblock: &Superblock, at: (u32, u64)) -> Option<Commit> {
+    let records = blocks.chunks(BLOCK_BYTES);
+    let records = records.filter_map(|block| {
+        let commit = Commit::parse(block, superblock.segment_bytes).ok()?;
+        let is_own = commit.ring == superblock.ring && superblock.place(commit.sequence) == at;
+        is_own.then_some(commit)
+    });
+    records.max_by_key(|commit| (commit.sequence, commit.edition))
 }
 
 async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
@@ -603,34 +680,38 @@ async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
 
 /// Writes the superblocks of all volumes that have not failed, in turn with the ones before. One on which that fails has failed.
 pub(crate) async fn write_superblocks(
+    reactor: &Reactor,
     members: &[Option<Rc<Member>>],
     superblock: &Superblock,
 ) -> Result<(), LaneError> {
     let place = SUPERBLOCKS[(superblock.generation % 2) as usize];
-    let mut last = None;
+    let mut last = LaneError::Open {
+        volume: "every volume of the ring".to_owned(),
+        error: VolumeError::Lost,
+    };
     let mut is_written = false;
-    for (number, member) in members.iter().enumerate() {
-        let Some(member) = member.as_ref().filter(|member| !member.has_failed.get()) else {
-            continue;
-        };
+    let writes = members.iter().enumerate().filter_map(|(number, member)| {
+        let member = Rc::clone(member.as_ref()?);
         let own = Superblock {
             member: number as u32,
             ..superblock.clone()
         };
-        match member.write_block(place, &own.encode()).await {
+        let write = async move {
+            let written = member.write_block(place, &own.encode()).await;
+            written.inspect_err(|_| member.has_failed.set(true))
+        };
+        let has_failed = members[number].as_ref()?.has_failed.get();
+        (!has_failed).then(|| reactor.spawn(write))
+    });
+    let writes: Vec<_> = writes.collect();
+    for write in writes {
+        match write.await {
             Ok(()) => is_written = true,
-            Err(error) => {
-                member.has_failed.set(true);
-                last = Some(error);
-            }
+            Err(error) => last = error,
         }
     }
-    match (is_written, last) {
-        (false, Some(error)) => Err(error),
-        (false, None) => Err(LaneError::Open {
-            volume: "every volume of the ring".to_owned(),
-            error: VolumeError::Lost,
-        }),
-        (true, _) => Ok(()),
+    match is_written {
+        true => Ok(()),
+        false => Err(last),
     }
 }

@@ -49,7 +49,7 @@ pub enum Pace {
     Full,
     /// Packets at the intervals of their times. What is not taken in time is lost.
     Own,
-    /// So many bits a second. What is not taken in time is lost.
+    /// This many bits a second. What is not taken in time is lost.
     Rate(u64),
 }
 
@@ -76,7 +76,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What it yields.
+    /// Kind of what it yields.
     #[must_use]
     pub fn content(&self) -> Content {
         match self {
@@ -150,7 +150,7 @@ impl Clock {
     }
 }
 
-/// What was read from, the buffer, and the bytes that came.
+/// The thing that was read from, the buffer, and the bytes that came.
 type WasRead = (Box<dyn Read + Send>, Vec<u8>, io::Result<usize>);
 
 type Reading = Pin<Box<dyn Future<Output = Option<WasRead>>>>;
@@ -182,7 +182,7 @@ struct FoundPacket {
 }
 
 impl Input {
-    /// What `from` yields; `name` is for errors.
+    /// A source of what `from` yields; `name` is for errors.
     #[must_use]
     pub fn new(name: &str, content: Content, pace: Pace, from: Box<dyn Read + Send>) -> Self {
         Input {
@@ -340,7 +340,7 @@ impl Generator {
     /// The sizes of Internet traffic, in their usual mix (IMIX, frames without their check sequence).
     pub const MIX: [usize; 12] = [60, 60, 60, 60, 60, 60, 60, 590, 590, 590, 590, 1514];
 
-    /// So many packets of these sizes, or without an end.
+    /// A source of `count` packets of these sizes, or without an end.
     #[must_use]
     pub fn new(content: Content, sizes: &[usize], pace: Pace, count: Option<u64>) -> Self {
         let longest = sizes.iter().copied().max().unwrap_or(64);

@@ -128,8 +128,12 @@ struct Open {
     committed: Cell<usize>,
     wanted: Cell<usize>,
     is_closed: Cell<bool>,
-    /// A record says so.
+    /// A record says so, or its volume failed.
     is_done: Cell<bool>,
+    has_failed: Cell<bool>,
+    /// The recording ends in order with it, and a record says so.
+    is_last: Cell<bool>,
+    said_last: Cell<bool>,
     is_committing: Cell<bool>,
     edition: Cell<u32>,
     counts: Cell<Counts>,
@@ -147,7 +151,7 @@ impl Open {
     }
 }
 
-/// What tasks of a writer share.
+/// Parts of a writer that its tasks share.
 struct Shared {
     reactor: Reactor,
     superblock: RefCell<Superblock>,
@@ -216,6 +220,8 @@ pub(crate) struct Writer {
     /// Beginning of each chunk of packets: the section and its interfaces.
     preamble: Vec<u8>,
     open: Option<Rc<Open>>,
+    /// The one that was closed last.
+    closed: Option<Rc<Open>>,
     filling: Option<Filling>,
     next: u64,
     is_first: bool,
@@ -230,7 +236,7 @@ impl Writer {
         let mut bytes = [0; 16];
         reactor.system().random_bytes(&mut bytes);
         let wall = reactor.system().wall_clock().as_nanos() as u64;
-        // What an earlier recorder that was killed had begun may still land, in the slots behind the last one.
+        // Writes of an earlier recorder that was killed may still land in the slots behind the last one.
         let skipped = match ring.next {
             0 => 0,
             next => next + u64::from(ring.superblock.members),
@@ -261,6 +267,7 @@ impl Writer {
             buffers,
             preamble: Vec::new(),
             open: None,
+            closed: None,
             filling: None,
             next: skipped,
             is_first: true,
@@ -426,6 +433,9 @@ impl Writer {
             wanted: Cell::new(0),
             is_closed: Cell::new(false),
             is_done: Cell::new(false),
+            has_failed: Cell::new(false),
+            is_last: Cell::new(false),
+            said_last: Cell::new(false),
             is_committing: Cell::new(false),
             edition: Cell::new(0),
             counts: Cell::default(),
@@ -446,15 +456,21 @@ impl Writer {
                 superblock.generation += 1;
                 superblock.clone()
             };
-            match write_superblocks(&shared.members, &superblock).await {
+            let written = write_superblocks(&shared.reactor, &shared.members, &superblock);
+            match written.await {
                 Ok(()) => {
-                    for sequence in shared.tail.get()..tail {
+                    let given_up = shared.tail.get()..tail;
+                    let given_back = given_up.filter_map(|sequence| {
                         let (number, place) = superblock.place(sequence);
-                        let member = shared.members[number as usize].as_ref();
-                        if let Some(member) = member.filter(|member| !member.has_failed.get()) {
-                            let bytes = superblock.segment_bytes.into();
-                            member.give_back(place, bytes).await;
-                        }
+                        let member = shared.members[number as usize].clone();
+                        let member = member.filter(|member| !member.has_failed.get())?;
+                        let bytes = superblock.segment_bytes.into();
+                        let give_back = async move { member.give_back(place, bytes).await };
+                        Some(shared.reactor.spawn(give_back))
+                    });
+                    let given_back: Vec<_> = given_back.collect();
+                    for one in given_back {
+                        one.await;
                     }
                     // From here on the slots may be written.
                     shared.tail.set(tail);
@@ -479,7 +495,7 @@ impl Writer {
             return;
         }
         let open = Rc::clone(self.open.as_ref().expect("a chunk is of a segment"));
-        if open.is_done.get() {
+        if open.has_failed.get() {
             // Its volume failed.
             let packets = u64::from(filling.packets);
             self.count(|counts| {
@@ -541,6 +557,7 @@ impl Writer {
         let Some(open) = self.open.take() else { return };
         open.is_closed.set(true);
         self.want_commit(&open);
+        self.closed = Some(open);
     }
 
     /// Has a commit record name all chunks of a segment that there are.
@@ -587,6 +604,10 @@ impl Writer {
     pub(crate) async fn finish(&mut self) {
         self.finish_chunk();
         self.close_segment();
+        if let Some(last) = self.closed.take() {
+            last.is_last.set(true);
+            self.want_commit(&last);
+        }
         let shared = &self.shared;
         let is_done = || shared.under_way.get() == 0 && !shared.moves_tail.get();
         shared.bell.wait(is_done).await;
@@ -607,8 +628,10 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
     loop {
         let (wanted, written) = (open.wanted.get(), open.written_prefix());
         let closes = open.is_closed.get() && written == open.chunks.borrow().len();
-        let says_more = wanted > open.committed.get() && written >= wanted || closes;
-        if !says_more || open.is_done.get() || open.is_committing.replace(true) {
+        let is_last = open.is_last.get() && closes;
+        let is_due = wanted > open.committed.get() && written >= wanted || closes;
+        let says_more = is_due && !open.is_done.get() || is_last && !open.said_last.get();
+        if !says_more || open.has_failed.get() || open.is_committing.replace(true) {
             return;
         }
         let record = Commit {
@@ -618,6 +641,7 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
             edition: open.edition.get(),
             is_closed: closes,
             is_first: open.is_first,
+            is_last,
             clock_offset: shared.clock_offset,
             counts: open.counts.get(),
             chunks: open.chunks.borrow()[..written].to_vec(),
@@ -636,8 +660,8 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
                 let bytes = shared.committed_bytes.get() + bytes;
                 shared.committed_bytes.set(bytes);
                 open.committed.set(written);
-                if closes {
-                    open.is_done.set(true);
+                open.said_last.set(is_last);
+                if closes && !open.is_done.replace(true) {
                     shared.ends(1);
                 }
             }
@@ -648,6 +672,7 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
 
 /// A segment is lost, but for what a commit record names.
 fn fail(shared: &Shared, open: &Open, error: LaneError) {
+    open.has_failed.set(true);
     if open.is_done.replace(true) {
         return;
     }

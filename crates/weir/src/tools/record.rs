@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use weir_plan::units;
 use weir_record::{
     Content, Counts, Damage, Ended, Extract, Extracted, Generator, Input, Listed, Pace,
     Progress as Standing, RecordConfig, Recorded, Ring, RingConfig, Source, WhenFull, extract,
-    list, record,
+    follow, list, record,
 };
 use weir_volume::{Access, Parameters, UrlError, VolumeUrl};
 
@@ -28,6 +29,8 @@ use super::session::Session;
 use super::{ReactorArguments, duration, size};
 use crate::table::table;
 
+/// Time after which it is looked whether something was committed.
+const FOLLOW: Duration = Duration::from_millis(200);
 /// Bits of the longest pace: a terabit a second.
 const RATE_MAX: f64 = 1e12;
 /// Packets, or blocks, that are made up at most.
@@ -39,7 +42,8 @@ const COUNT_MAX: u64 = 1 << 53;
 pub(crate) struct RecordArguments {
     #[command(subcommand)]
     command: Option<RecordCommand>,
-    /// What is recorded: pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), generate:packets or generate:bytes; see
+    /// Source: pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), tcp:ADDRESS:PORT, generate:packets or
+    /// generate:bytes; see
     /// docs/record.md
     #[arg(required = true)]
     source: Option<VolumeUrl>,
@@ -52,7 +56,7 @@ pub(crate) struct RecordArguments {
     /// With --new: bytes of a segment, each of which lies on one volume: 4M to 1G
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, requires = "new")]
     segment_size: u64,
-    /// What becomes of a full ring: go round, over the oldest segments, or stop
+    /// Fate of a full ring: go round, over the oldest segments, or stop
     #[arg(long, value_name = "round|stop", default_value = "round", value_parser = parse_when_full)]
     when_full: WhenFull,
     /// Time after which what came is on stable storage
@@ -84,6 +88,18 @@ enum RecordCommand {
         #[command(flatten)]
         which: Which,
     },
+    /// Extract what is recorded from now on, as it is committed, until it is interrupted
+    Follow {
+        /// The volumes of the ring
+        #[arg(required = true, value_name = "VOLUME")]
+        volumes: Vec<VolumeUrl>,
+        /// The file that is made, for its owner alone; - is standard output, for `| tshark -r -`
+        #[arg(long, short = 'o', value_name = "FILE", default_value = "-")]
+        out: PathBuf,
+        /// Packets at most
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+    },
     /// Read all that was recorded, and compare it with its checksums
     Verify {
         /// The volumes of the ring; where some are missing, what is on the others is read
@@ -104,7 +120,7 @@ struct Which {
     /// The newest, of so long a time
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["from", "to"])]
     last: Option<Duration>,
-    /// So many at most
+    /// Packets at most
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Of this recording alone
@@ -151,7 +167,7 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What a source's URL says of its pace.
+/// The pace that a source's URL asks for.
 fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError> {
     let rate = parameters.parsed("rate", parse_rate)?;
     let own = match has_own {
@@ -177,6 +193,34 @@ fn input_of(path: &str) -> anyhow::Result<Box<dyn Read + Send>> {
     Ok(Box::new(file))
 }
 
+/// The first connection to an address; whoever makes it sends what is recorded.
+struct Connection {
+    listener: Option<TcpListener>,
+    stream: Option<TcpStream>,
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(listener) = self.listener.take() {
+            self.stream = Some(listener.accept()?.0);
+        }
+        match &mut self.stream {
+            Some(stream) => stream.read(into),
+            None => Ok(0),
+        }
+    }
+}
+
+fn connection_of(address: &str) -> anyhow::Result<Box<dyn Read + Send>> {
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
+    eprintln!("waits for a connection at {}", listener.local_addr()?);
+    Ok(Box::new(Connection {
+        listener: Some(listener),
+        stream: None,
+    }))
+}
+
 /// Makes a source, on the reactor that reads it.
 type MakeSource = Box<dyn FnOnce() -> Source + Send>;
 
@@ -185,18 +229,31 @@ fn source_of(url: &VolumeUrl) -> anyhow::Result<(Content, MakeSource)> {
     let content = match (url.scheme(), url.path()) {
         ("pcap", _) | ("generate", "packets") => Content::Packets,
         ("bytes", _) | ("generate", "bytes") => Content::Bytes,
+        ("tcp", _) => parameters
+            .parsed("content", |text| match text {
+                "pcap" => Ok(Content::Packets),
+                "bytes" => Ok(Content::Bytes),
+                _ => Err("pcap or bytes".to_owned()),
+            })?
+            .unwrap_or(Content::Bytes),
         ("generate", other) => {
             bail!("generate:{other} is no source; there are generate:packets and generate:bytes")
         }
-        (other, _) => bail!("{other}: is no source; there are pcap:, bytes: and generate:"),
+        (other, _) => bail!("{other}: is no source; there are pcap:, bytes:, tcp: and generate:"),
     };
     if url.scheme() != "generate" {
-        let pace = pace_of(&parameters, content == Content::Packets)?;
+        let pace = match url.scheme() {
+            // The sender has a pace, and waits where that is too fast.
+            "tcp" => Pace::Full,
+            _ => pace_of(&parameters, content == Content::Packets)?,
+        };
         parameters.finish()?;
-        if url.path().is_empty() {
-            bail!("{}: names no file; - is standard input", url.scheme());
-        }
-        let (from, name) = (input_of(url.path())?, url.path().to_owned());
+        let from = match (url.scheme(), url.path()) {
+            ("tcp", path) => connection_of(path)?,
+            (scheme, "") => bail!("{scheme}: names no file; - is standard input"),
+            (_, path) => input_of(path)?,
+        };
+        let name = url.path().to_owned();
         return Ok((
             content,
             Box::new(move || Source::Input(Box::new(Input::new(&name, content, pace, from)))),
@@ -235,9 +292,20 @@ pub(crate) fn run(arguments: RecordArguments, json: bool) -> anyhow::Result<Exit
             volumes,
             out,
             which,
-        }) => run_extract(&volumes, Some(&out), &which, json),
+        }) => run_read(&volumes, Some(&out), &which, false, json),
+        Some(RecordCommand::Follow {
+            volumes,
+            out,
+            count,
+        }) => {
+            let which = Which {
+                count,
+                ..Which::default()
+            };
+            run_read(&volumes, Some(&out), &which, true, json)
+        }
         Some(RecordCommand::Verify { volumes }) => {
-            run_extract(&volumes, None, &Which::default(), json)
+            run_read(&volumes, None, &Which::default(), false, json)
         }
         None => run_record(arguments, json),
     }
@@ -518,7 +586,7 @@ fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
         return Ok(Box::new(io::stdout()));
     }
     let mut options = File::options();
-    // What was recorded may be what nobody else is to see.
+    // Recordings may be what nobody else is to see.
     let opened = options.write(true).create_new(true).mode(0o600).open(path);
     match opened {
         Ok(file) => Ok(Box::new(file)),
@@ -529,10 +597,11 @@ fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     }
 }
 
-fn run_extract(
+fn run_read(
     urls: &[VolumeUrl],
     out: Option<&Path>,
     which: &Which,
+    follows: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     if json && out == Some(Path::new("-")) {
@@ -569,9 +638,13 @@ fn run_extract(
             what.times.start = newest.saturating_sub(last.as_nanos() as u64);
         }
         let mut writer = BufWriter::with_capacity(1 << 20, writer);
-        let done = extract(&ring, &what, &stop, &mut writer).await?;
+        let missing = ring.missing();
+        let done = match follows {
+            true => follow(ring, &what, FOLLOW, &stop, &mut writer).await?,
+            false => extract(&ring, &what, &stop, &mut writer).await?,
+        };
         writer.flush()?;
-        Ok((ring.missing(), done))
+        Ok((missing, done))
     })?;
     let (missing, done) = extracted?;
     warn_of_missing(&missing);
@@ -591,8 +664,12 @@ fn run_extract(
             0 => String::new(),
             count => format!("; {count} chunks are damaged"),
         };
+        let given_up = match done.given_up {
+            0 => String::new(),
+            count => format!("; {count} were given up meanwhile"),
+        };
         let text = format!(
-            "{verb} {} packets or reads, {} in {} chunks{damaged}\n",
+            "{verb} {} packets or reads, {} in {} chunks{damaged}{given_up}\n",
             grouped(done.packets),
             Size(done.bytes),
             grouped(done.chunks),
@@ -636,6 +713,7 @@ fn extracted_json(done: &Extracted, missing: &[u32]) -> serde_json::Value {
         "packets": done.packets,
         "bytes": done.bytes,
         "chunks": done.chunks,
+        "given_up": done.given_up,
         "missing": missing,
         "damaged": done.damaged.iter().map(damage).collect::<Vec<_>>(),
     })

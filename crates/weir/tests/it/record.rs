@@ -1,5 +1,7 @@
 //! `weir record` as a process: what was recorded is read back, by the tools of others too, whatever ended the recording.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -143,6 +145,32 @@ fn what_is_recorded_is_extracted_and_read_by_others() {
         fields(&all) == fields(&copy),
         "times, lengths and data are the same"
     );
+}
+
+#[test]
+fn a_stream_is_recorded_until_it_ends() {
+    let (folder, volumes) = ring("40M");
+    let mut child = Command::new(WEIR)
+        .arg("record")
+        .args(format!("tcp:127.0.0.1:0 {volumes} --new").split(' '))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    stderr.read_line(&mut said).expect("it says where");
+    let address = said.trim_end().rsplit(' ').next().expect("an address");
+    let bytes: Vec<u8> = (0..3_000_000_u32)
+        .map(|index| (index % 247) as u8)
+        .collect();
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(&bytes).expect("it takes all");
+    drop(stream);
+    assert!(child.wait().expect("it ends").success());
+    let out = folder.path().join("out");
+    ok(&format!("extract {volumes} --out {}", out.display()));
+    assert!(std::fs::read(out).expect("it is there") == bytes);
 }
 
 #[test]

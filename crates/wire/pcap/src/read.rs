@@ -23,13 +23,13 @@ pub enum PcapError {
     Broken {
         /// Its defect.
         what: &'static str,
-        /// Where the part begins in the file.
+        /// First byte of the part in the file.
         at: u64,
     },
     /// It ends within a part.
     #[error("it ends at byte {at} within a packet or a block")]
     Cut {
-        /// Where the part begins.
+        /// First byte of the part.
         at: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What is written is read back, and whatever is read ends in an answer.
+//! Blocks that are written are read back, and whatever is read ends in an answer.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ proptest! {
     fn what_is_written_is_read_back(
         all in packets(), name in any::<Option<String>>(), speed in any::<Option<u64>>(), piece in 1..300_usize,
     ) {
-        // What follows a byte of 0 is no part of a text.
+        // Texts end at a byte of 0.
         let text = |text: Option<String>| text.map(|text| text.replace('\0', ""));
         let interface = Interface {
             link_type: ETHERNET,

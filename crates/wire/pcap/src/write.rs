@@ -101,7 +101,7 @@ pub fn section(application: &str, system: &str, out: &mut impl Out) {
         out.put(&ORDER.to_le_bytes());
         out.put(&1_u16.to_le_bytes());
         out.put(&0_u16.to_le_bytes());
-        // How long the section is nobody knows yet.
+        // Nobody knows yet how long the section is.
         out.put(&u64::MAX.to_le_bytes());
         write_option(option::SECTION_SYSTEM, system.as_bytes(), out);
         write_option(option::SECTION_APPLICATION, application.as_bytes(), out);

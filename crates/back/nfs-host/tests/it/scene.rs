@@ -52,7 +52,7 @@ pub(crate) struct Server {
     serves: Serves,
 }
 
-/// What a server serves as the file.
+/// Source of the file that a server serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// A file of a directory.

@@ -98,7 +98,7 @@ pub struct LunLatency {
     pub commands: Vec<CommandTimes>,
 }
 
-/// Where the time went of requests of a volume that is a file of an NFS export.
+/// Times of the requests of a volume that is a file of an NFS export, by stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileLatency {
     /// Path of its export.

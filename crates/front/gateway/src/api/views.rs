@@ -356,14 +356,14 @@ pub struct FileView {
     pub export: ExportPath,
     /// The volume, whose name is the file's.
     pub volume: VolumeName,
-    /// Whether clients may only read it.
+    /// Lets clients only read it.
     pub read_only: bool,
     /// Its limits.
     pub qos: Qos,
-    /// What waited for them; missing while its volume is not open.
+    /// Requests that waited for them; missing while its volume is not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<ThrottledReport>,
-    /// Whether its volume is open, so that clients can use it.
+    /// Says that its volume is open, so that clients can use it.
     pub online: bool,
     /// Its size in bytes; missing while its volume is not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -179,7 +179,7 @@ impl NfsChange {
             ExportName::File { path, volume } => (path, Some(volume)),
             _ => return false,
         };
-        // What is under way is known by the export alone.
+        // Calls under way are known by the export alone.
         let is_of = |path: &ExportPath, volume: &VolumeName| {
             path == of && file.is_none_or(|file| file == volume)
         };

@@ -144,7 +144,7 @@ fn bytes_are_where_they_were_written() {
             write(&mut client, &file, u64::MAX, 0, &[0; 5]),
             Status::Nospc
         );
-        // What is given back reads as zeroes, and no byte beside it.
+        // Bytes that are given back read as zeroes, and no byte beside them.
         let given_back = ops().put(&file.1).deallocate(&file.0, 5, 20_000);
         assert_eq!(client.status(given_back), Status::Ok);
         model[5..20_005].fill(0);
@@ -300,7 +300,7 @@ fn what_is_gone_is_stale_and_what_waits_for_it_too() {
     let mut client = Client::new(scene.address, "client");
     let file_of = open(&mut client);
     assert_eq!(write(&mut client, &file_of, 0, 0, &[3; 512]), Status::Ok);
-    // So many that most of them wait for their turn.
+    // Most of these wait for their turn.
     for slot in 0..60 {
         let write = ops().put(&file_of.1).write(&file_of.0, 0, 0, &[3; 512]);
         let write = write.sequence(&client.session, 1, slot + 1, false);

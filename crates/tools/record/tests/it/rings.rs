@@ -1,9 +1,10 @@
-//! What is recorded is read back, and losses are counted.
+//! Recordings are read back, and losses are counted.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue, Request,
@@ -14,7 +15,7 @@ use weir_pcap::{Interface, Packet, write};
 use weir_reactor::Reactor;
 use weir_record::{
     Content, Counts, Ended, Extract, Generator, Input, Pace, RecordError, Ring, RingError, Source,
-    WhenFull, list, record,
+    WhenFull, follow, list, record,
 };
 use weir_testing::initiator::on_machine;
 use weir_volume::{LimitedVolume, Limits, RateLimit};
@@ -123,7 +124,7 @@ fn files_come_back_as_they_were() {
             found.push((name, packet.time, packet.length, packet.data.to_vec()));
         });
         assert!(found == expected);
-        // What is no file of packets says so, and what came before is kept.
+        // A file that is cut says so, and what came before is kept.
         let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
         let mut source = input(
             file[..file.len() - 5].to_vec(),
@@ -279,6 +280,57 @@ fn damage_is_named_and_left_out() {
         assert_eq!(numbers.len() as u64, done.packets);
         let holes = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1);
         assert_eq!(holes.count(), 1);
+    });
+}
+
+#[test]
+fn what_is_recorded_is_followed() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(2, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        recorded(ring, packets(1000, &[1000]), WhenFull::GoRound).await;
+        let (follower, stop) = (opened(&reactor, &volumes).await, Stop::new());
+        let asked = stop.clone();
+        let following = reactor.spawn(async move {
+            let mut file = Vec::new();
+            let (what, every) = (all(), Duration::from_millis(20));
+            let done = follow(follower, &what, every, &asked, &mut file).await;
+            (file, done.expect("it follows"))
+        });
+        // Two recordings, one after the other, each with its own numbers.
+        for count in [3000, 5000] {
+            let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+            let pace = Pace::Rate(200_000_000);
+            let generator = Generator::new(Content::Packets, &[1000], pace, Some(count));
+            let mut source = Source::Generator(generator);
+            let config = weir_record::RecordConfig {
+                sync: Duration::from_millis(30),
+                ..config(WhenFull::GoRound)
+            };
+            let done = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+            assert_eq!(done.unwrap().counts.kept, count);
+        }
+        reactor.sleep(Duration::from_millis(500)).await;
+        stop.stop();
+        let (file, done) = following.await;
+        assert_eq!((done.damaged.len(), done.packets), (0, 8000));
+        assert!(numbers(&file).into_iter().eq((0..3000).chain(0..5000)));
+    });
+}
+
+/// Segments that a recorder goes over while they are read are no damage.
+#[test]
+fn what_is_given_up_meanwhile_is_told_apart() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(1, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        recorded(ring, packets(20_000, &[1000]), WhenFull::GoRound).await;
+        let before = opened(&reactor, &volumes).await;
+        let ring = Ring::open(&reactor, &volumes, true).await.unwrap();
+        recorded(ring, packets(100_000, &[1000]), WhenFull::GoRound).await;
+        let (_, done) = extracted(&before, &all()).await;
+        assert_eq!((done.damaged.len(), done.packets), (0, 0));
+        assert!(done.given_up > 10, "{} chunks", done.given_up);
     });
 }
 
