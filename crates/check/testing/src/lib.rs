@@ -8,6 +8,7 @@
 pub mod ceph;
 pub mod contract;
 pub mod exposition;
+pub mod failing;
 pub mod harness;
 pub mod initiator;
 pub mod late;

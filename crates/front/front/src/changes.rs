@@ -12,7 +12,7 @@ pub struct Changes {
     of: Weak<dyn Volume>,
     /// When the count began, in nanoseconds since the beginning of 1970.
     since: u64,
-    by_reactor: Box<[OfReactor]>,
+    by_reactor: Box<[Arc<OfReactor>]>,
 }
 
 /// A count of one reactor; on a cache line of its own.
@@ -28,29 +28,28 @@ impl Changes {
         let counts = self.by_reactor.iter().map(|one| one.0.get());
         self.since + counts.sum::<u64>()
     }
-
-    /// Counts one. Only reactor `index` may call this.
-    #[inline]
-    pub(crate) fn count(&self, index: usize) {
-        self.by_reactor[index].0.add(1);
-    }
 }
 
 /// The count of a volume's changes, as one reactor counts.
 pub struct ChangeCount {
-    changes: Arc<Changes>,
-    index: usize,
+    own: Arc<OfReactor>,
+    /// Keeps the others', too.
+    _all: Arc<Changes>,
 }
 
 impl ChangeCount {
     /// As reactor `index` counts.
     pub(crate) fn new(changes: Arc<Changes>, index: usize) -> Self {
-        ChangeCount { changes, index }
+        ChangeCount {
+            own: Arc::clone(&changes.by_reactor[index]),
+            _all: changes,
+        }
     }
 
+    /// Counts one. Only its reactor may call this.
     #[inline]
     pub(crate) fn count(&self) {
-        self.changes.count(self.index);
+        self.own.0.add(1);
     }
 }
 
@@ -76,7 +75,7 @@ impl AllChanges {
         let changes = Arc::new(Changes {
             of: Arc::downgrade(volume),
             since: now.as_nanos() as u64,
-            by_reactor: std::iter::repeat_with(OfReactor::default)
+            by_reactor: std::iter::repeat_with(Arc::default)
                 .take(reactors)
                 .collect(),
         });

@@ -193,7 +193,11 @@ impl<T: Slot> Commands<T> {
     pub fn submit(&mut self, slot: usize, kind: CommandKind, operation: Operation) {
         let at = self.slots[slot].at_volume_mut();
         at.course.ask(kind);
-        at.changes |= operation.modifies();
+        at.changes |= match kind {
+            CommandKind::Read => false,
+            CommandKind::Write => true,
+            CommandKind::Other => operation.modifies(),
+        };
         at.course.spend(Stage::Queue, self.now);
         let token = Token {
             owner: self.owner,
@@ -239,7 +243,11 @@ impl<T: Slot> Commands<T> {
         self.running.set(self.running.get() - 1);
         let at = end_one(&mut self.slots, token);
         // What waits in the volume's queue for room can go on now.
-        let queue = &at.attached.as_ref().expect("it had a request").queue;
+        let attached = at.attached.as_ref().expect("it had a request");
+        if at.changes {
+            attached.count_change();
+        }
+        let queue = &attached.queue;
         if let Some(taken) = queue.taken_late(token) {
             at.course.spend(Stage::Queue, taken);
         }
@@ -387,6 +395,9 @@ impl<T: Slot> Commands<T> {
         let now = self.now;
         let at = self.slots[slot].at_volume_mut();
         let attached = at.attached.as_ref()?;
+        if at.changes {
+            attached.count_change();
+        }
         if let Some(taken) = attached.queue.taken_late(completion.token) {
             at.course.spend(Stage::Queue, taken);
         }
@@ -447,12 +458,6 @@ fn end_one<T: Slot>(slots: &mut [T], token: Token) -> &mut AtVolume<T::Export> {
     match slots.get_mut(token.slot as usize).map(T::at_volume_mut) {
         Some(at) if at.generation == token.generation && at.outstanding > 0 => {
             at.outstanding -= 1;
-            if at.changes
-                && let Some(attached) = &at.attached
-                && let Some(changes) = &attached.changes
-            {
-                changes.count();
-            }
             at
         }
         _ => broken_by_volume(token),

@@ -254,6 +254,14 @@ pub struct Attached<E> {
 }
 
 impl<E: Export> Attached<E> {
+    /// Counts a change of what its volume stores.
+    #[inline]
+    pub(crate) fn count_change(&self) {
+        if let Some(changes) = &self.changes {
+            changes.count();
+        }
+    }
+
     /// Tells whether writing is refused.
     pub fn is_read_only(&self) -> bool {
         self.export.is_read_only() || self.geometry.get().read_only

@@ -331,6 +331,15 @@ pub struct Generator {
     clock: Clock,
 }
 
+/// The checksum of a header (RFC 1071).
+fn internet_checksum(header: &[u8]) -> u16 {
+    let words = header.chunks_exact(2);
+    let words = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded + (folded >> 16)) as u16)
+}
+
 /// Bytes of Ethernet, IPv4 and UDP before the number.
 const HEADERS: usize = 42;
 
@@ -395,6 +404,9 @@ impl Generator {
         self.data[HEADERS..HEADERS + 8].copy_from_slice(&number);
         let length = ((size - 14).min(65_535) as u16).to_be_bytes();
         self.data[16..18].copy_from_slice(&length);
+        self.data[24..26].fill(0);
+        let sum = internet_checksum(&self.data[14..34]);
+        self.data[24..26].copy_from_slice(&sum.to_be_bytes());
         let length = ((size - 34).min(65_515) as u16).to_be_bytes();
         self.data[38..40].copy_from_slice(&length);
         Next::Packet(Packet {
@@ -404,5 +416,25 @@ impl Generator {
             data: &self.data[..size],
             ..Packet::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_their_checksum() {
+        // The example of RFC 1071, section 3.
+        let example = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(internet_checksum(&example), !0xddf2);
+        let sizes = [64, 1500];
+        let mut generator = Generator::new(Content::Packets, &sizes, Pace::Full, None);
+        let now = Instant::default();
+        for _ in 0..5 {
+            if let Next::Packet(packet) = generator.next(now, Duration::ZERO) {
+                assert_eq!(internet_checksum(&packet.data[14..34]), 0);
+            }
+        }
     }
 }

@@ -5,9 +5,9 @@ use weir_gateway::api::views::{ExportView, FileView};
 use weir_gateway::name::ExportPath;
 use weir_gateway::state::FileSpec;
 
-use super::namespace::{limits, qos};
+use super::Asked;
+use super::namespace::{access, limits, qos, status};
 use super::status::throttled_text;
-use super::{Asked, json};
 use crate::cli::FileCommand;
 use crate::client::{Failure, segment};
 use crate::table::{or_dash, table, values, yes};
@@ -20,7 +20,9 @@ pub(crate) fn run(asked: &Asked, command: FileCommand) -> Result<String, Failure
     let client = &asked.client;
     match command {
         FileCommand::List { path: Some(export) } => asked.show(&client.get(&path(&export))?, list),
-        FileCommand::List { path: None } => list_all(asked),
+        FileCommand::List { path: None } => {
+            asked.show_members("/v1/nfs/exports", |view: ExportView| view.files, list)
+        }
         FileCommand::Show {
             path: export,
             volume,
@@ -71,34 +73,14 @@ pub(crate) fn run(asked: &Asked, command: FileCommand) -> Result<String, Failure
     }
 }
 
-fn list_all(asked: &Asked) -> Result<String, Failure> {
-    let exports: Vec<ExportView> = asked.client.get("/v1/nfs/exports")?.read()?;
-    let views: Vec<_> = exports.into_iter().flat_map(|view| view.files).collect();
-    if asked.json {
-        return Ok(json(
-            &serde_json::to_value(views).expect("views are plain JSON"),
-        ));
-    }
-    Ok(list(views))
-}
-
-fn status(view: &FileView) -> String {
-    if view.online { "online" } else { "offline" }.to_owned()
-}
-
 fn list(views: Vec<FileView>) -> String {
     let row = |view: &FileView| {
-        let access = if view.read_only {
-            "read-only"
-        } else {
-            "read-write"
-        };
         [
             view.export.to_string(),
             view.volume.to_string(),
             or_dash(view.size_bytes.map(Size)),
-            access.to_owned(),
-            status(view),
+            access(view.read_only),
+            status(view.online),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
@@ -109,7 +91,7 @@ fn show(view: FileView) -> String {
     values(&[
         ("export", view.export.to_string()),
         ("volume", view.volume.to_string()),
-        ("status", status(&view)),
+        ("status", status(view.online)),
         ("size", or_dash(view.size_bytes.map(Size))),
         ("read-only", yes(view.read_only)),
         ("limits", limits(&view.qos)),

@@ -5,9 +5,9 @@ use weir_gateway::api::views::{LunView, TargetView};
 use weir_gateway::name::IscsiName;
 use weir_gateway::state::{LunPatch, LunSpec, Visibility};
 
-use super::namespace::{limits, qos, visibility, visible};
+use super::Asked;
+use super::namespace::{access, limits, qos, status, visibility, visible};
 use super::status::throttled_text;
-use super::{Asked, json};
 use crate::cli::LunCommand;
 use crate::client::{Failure, segment};
 use crate::table::{lines, or_dash, table, values, yes};
@@ -20,7 +20,9 @@ pub(crate) fn run(asked: &Asked, command: LunCommand) -> Result<String, Failure>
     let client = &asked.client;
     match command {
         LunCommand::List { iqn: Some(iqn) } => asked.show(&client.get(&path(&iqn))?, list),
-        LunCommand::List { iqn: None } => list_all(asked),
+        LunCommand::List { iqn: None } => {
+            asked.show_members("/v1/iscsi/targets", |view: TargetView| view.luns, list)
+        }
         LunCommand::Show { iqn, lun } => {
             asked.show(&client.get(&format!("{}/{lun}", path(&iqn)))?, show)
         }
@@ -74,36 +76,16 @@ pub(crate) fn run(asked: &Asked, command: LunCommand) -> Result<String, Failure>
     }
 }
 
-fn list_all(asked: &Asked) -> Result<String, Failure> {
-    let targets: Vec<TargetView> = asked.client.get("/v1/iscsi/targets")?.read()?;
-    let views: Vec<_> = targets.into_iter().flat_map(|view| view.luns).collect();
-    if asked.json {
-        return Ok(json(
-            &serde_json::to_value(views).expect("views are plain JSON"),
-        ));
-    }
-    Ok(list(views))
-}
-
-fn status(view: &LunView) -> String {
-    if view.online { "online" } else { "offline" }.to_owned()
-}
-
 fn list(views: Vec<LunView>) -> String {
     let row = |view: &LunView| {
-        let access = if view.read_only {
-            "read-only"
-        } else {
-            "read-write"
-        };
         [
             view.target.to_string(),
             view.lun.to_string(),
             view.volume.to_string(),
             or_dash(view.size_bytes.map(Size)),
-            access.to_owned(),
+            access(view.read_only),
             visible(&view.visible_to),
-            status(view),
+            status(view.online),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
@@ -124,7 +106,7 @@ fn show(view: LunView) -> String {
         ("target", view.target.to_string()),
         ("LUN", view.lun.to_string()),
         ("volume", view.volume.to_string()),
-        ("status", status(&view)),
+        ("status", status(view.online)),
         ("size", or_dash(view.size_bytes.map(Size))),
         ("read-only", yes(view.read_only)),
         ("visible to", visible_to),

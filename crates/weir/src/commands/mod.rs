@@ -61,6 +61,22 @@ impl Asked {
         })
     }
 
+    /// Shows the members of all groups that a path lists, as JSON if that was asked for, else as `list` lists them.
+    fn show_members<G: serde::de::DeserializeOwned, V: serde::Serialize>(
+        &self,
+        path: &str,
+        members: impl FnMut(G) -> Vec<V>,
+        list: impl FnOnce(Vec<V>) -> String,
+    ) -> Result<String, Failure> {
+        let groups: Vec<G> = self.client.get(path)?.read()?;
+        let views: Vec<V> = groups.into_iter().flat_map(members).collect();
+        if self.json {
+            let views = serde_json::to_value(views).expect("views are plain JSON");
+            return Ok(json(&views));
+        }
+        Ok(list(views))
+    }
+
     /// Shows that something was done that has no answer of its own.
     fn show_done(&self, what: &str) -> String {
         if self.json {

@@ -7,8 +7,8 @@ use weir_gateway::state::{
     NamespacePatch, NamespaceSpec, Qos, QosLimit, QosLimitPatch, QosPatch, Visibility,
 };
 
+use super::Asked;
 use super::status::throttled_text;
-use super::{Asked, json};
 use crate::cli::{LimitArgs, NamespaceAdd, NamespaceCommand, Visible};
 use crate::client::{Failure, segment};
 use crate::table::{lines, or_dash, table, values, yes};
@@ -21,7 +21,11 @@ pub(crate) fn run(asked: &Asked, command: NamespaceCommand) -> Result<String, Fa
     let client = &asked.client;
     match command {
         NamespaceCommand::List { nqn: Some(nqn) } => asked.show(&client.get(&path(&nqn))?, list),
-        NamespaceCommand::List { nqn: None } => list_all(asked),
+        NamespaceCommand::List { nqn: None } => asked.show_members(
+            "/v1/subsystems",
+            |view: SubsystemView| view.namespaces,
+            list,
+        ),
         NamespaceCommand::Show { nqn, nsid } => {
             asked.show(&client.get(&format!("{}/{nsid}", path(&nqn)))?, show)
         }
@@ -113,20 +117,6 @@ pub(super) fn qos(limits: &LimitArgs) -> Option<QosPatch> {
     (!patch.is_empty()).then_some(patch)
 }
 
-fn list_all(asked: &Asked) -> Result<String, Failure> {
-    let subsystems: Vec<SubsystemView> = asked.client.get("/v1/subsystems")?.read()?;
-    let views: Vec<_> = subsystems
-        .into_iter()
-        .flat_map(|view| view.namespaces)
-        .collect();
-    if asked.json {
-        return Ok(json(
-            &serde_json::to_value(views).expect("views are plain JSON"),
-        ));
-    }
-    Ok(list(views))
-}
-
 /// Who sees it, in a word.
 pub(super) fn visible(visible_to: &Visibility) -> String {
     match visible_to {
@@ -135,25 +125,26 @@ pub(super) fn visible(visible_to: &Visibility) -> String {
     }
 }
 
-fn status(view: &NamespaceView) -> String {
-    if view.online { "online" } else { "offline" }.to_owned()
+/// State of what is served, in a word.
+pub(super) fn status(online: bool) -> String {
+    if online { "online" } else { "offline" }.to_owned()
+}
+
+/// The access that hosts have, in a word.
+pub(super) fn access(read_only: bool) -> String {
+    if read_only { "read-only" } else { "read-write" }.to_owned()
 }
 
 fn list(views: Vec<NamespaceView>) -> String {
     let row = |view: &NamespaceView| {
-        let access = if view.read_only {
-            "read-only"
-        } else {
-            "read-write"
-        };
         [
             view.subsystem.to_string(),
             view.nsid.to_string(),
             view.volume.to_string(),
             or_dash(view.size_bytes.map(Size)),
-            access.to_owned(),
+            access(view.read_only),
             visible(&view.visible_to),
-            status(view),
+            status(view.online),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
@@ -201,7 +192,7 @@ fn show(view: NamespaceView) -> String {
         ("subsystem", view.subsystem.to_string()),
         ("nsid", view.nsid.to_string()),
         ("volume", view.volume.to_string()),
-        ("status", status(&view)),
+        ("status", status(view.online)),
         ("size", or_dash(view.size_bytes.map(Size))),
         ("read-only", yes(view.read_only)),
         ("visible to", visible_to),

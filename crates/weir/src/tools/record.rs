@@ -361,14 +361,14 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         let ring = ring.map_err(anyhow::Error::from)?;
         let (id, capacity) = (ring.id(), ring.capacity_bytes());
         let mut source = make();
-        let told = |standing: Standing| sink(line(&standing, capacity));
+        let told = |standing: Standing| sink(line(&standing, capacity, config.when_full));
         let recorded = record(ring, &mut source, &config, &stop, told).await;
         recorded
-            .map(|recorded| (id, recorded))
+            .map(|recorded| (id, capacity, recorded))
             .map_err(anyhow::Error::from)
     })?;
     drop(progress);
-    let (ring, recorded) = recorded.map_err(|error| match error.downcast_ref() {
+    let (ring, capacity, recorded) = recorded.map_err(|error| match error.downcast_ref() {
         Some(weir_record::RingError::NoRing { .. }) => {
             error.context("to make a ring on these volumes, say --new")
         }
@@ -378,10 +378,10 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         eprintln!("warning: {}", without_in_text(&failure.to_string()));
     }
     if json {
-        let told = record_json(ring, &recorded);
+        let told = record_json(ring, capacity, &recorded);
         println!("{}", serde_json::to_string_pretty(&told)?);
     } else {
-        super::print(&record_text(&recorded, content))?;
+        super::print(&record_text(&recorded, content, capacity))?;
     }
     let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
     Ok(if is_well {
@@ -395,7 +395,12 @@ fn lost(counts: &Counts) -> u64 {
     counts.source_lost + counts.slow_lost + counts.failed_lost
 }
 
-fn line(standing: &Standing, capacity: u64) -> Line {
+/// Seconds of a recording that a ring of so many bytes holds at this rate; none where nothing came.
+fn holds_seconds(capacity: u64, bytes: u64, seconds: f64) -> Option<f64> {
+    (bytes > 0).then(|| capacity as f64 * seconds / bytes as f64)
+}
+
+fn line(standing: &Standing, capacity: u64, when_full: WhenFull) -> Line {
     let counts = &standing.counts;
     let seconds = standing.elapsed.as_secs_f64().max(1e-9);
     let (used, all) = standing.buffers;
@@ -404,6 +409,15 @@ fn line(standing: &Standing, capacity: u64) -> Line {
         grouped(counts.kept),
         present::rate(standing.written_bytes as f64 / seconds),
     );
+    if let Some(holds) = holds_seconds(capacity, standing.written_bytes, seconds) {
+        text.push_str(&match when_full {
+            WhenFull::GoRound => format!("; the ring holds {}", units::time_text(holds)),
+            WhenFull::Stop => {
+                let left = (holds - seconds).max(0.0);
+                format!("; full in {}", units::time_text(left))
+            }
+        });
+    }
     if lost(counts) > 0 {
         text.push_str(&format!("; {} lost", grouped(lost(counts))));
     }
@@ -437,7 +451,7 @@ fn counts_json(counts: &Counts) -> serde_json::Value {
     })
 }
 
-fn record_json(ring: Uuid, recorded: &Recorded) -> serde_json::Value {
+fn record_json(ring: Uuid, capacity: u64, recorded: &Recorded) -> serde_json::Value {
     let seconds = recorded.elapsed.as_secs_f64();
     json!({
         "ring": ring,
@@ -445,6 +459,7 @@ fn record_json(ring: Uuid, recorded: &Recorded) -> serde_json::Value {
         "ended": ended_word(recorded.ended),
         "counts": counts_json(&recorded.counts),
         "committed_bytes": recorded.committed_bytes,
+        "ring_holds_seconds": holds_seconds(capacity, recorded.committed_bytes, seconds),
         "elapsed_seconds": seconds,
         "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
         "failures": recorded.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -458,7 +473,7 @@ fn things(content: Content) -> &'static str {
     }
 }
 
-fn record_text(recorded: &Recorded, content: Content) -> String {
+fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
     let counts = &recorded.counts;
     let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
     let why = match recorded.ended {
@@ -483,6 +498,10 @@ fn record_text(recorded: &Recorded, content: Content) -> String {
         if count > 0 {
             text.push_str(&format!("lost     {} {words}\n", grouped(count)));
         }
+    }
+    if let Some(holds) = holds_seconds(capacity, recorded.committed_bytes, seconds) {
+        let holds = units::time_text(holds);
+        text.push_str(&format!("at this rate the ring holds {holds}\n"));
     }
     text.push_str(&format!("recording {}\n", recorded.recording));
     text

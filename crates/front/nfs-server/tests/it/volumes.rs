@@ -1,23 +1,19 @@
 //! Volumes as files.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue, Request,
-    ResizeFuture, Token, Volume, VolumeError, Watcher,
-};
+use weir_block::{Operation, Volume};
 use weir_front::{Hubs, Reservations};
 use weir_nfs::attribute::{AttributeChanges, Bitmap, number};
 use weir_nfs::types::StateId;
 use weir_nfs::{OperationNumber as Number, Status};
 use weir_nfs_server::{Allowed, Export, Source, VolumeFile, VolumeFiles};
-use weir_reactor::Reactor;
 use weir_reactor::random::Random;
 use weir_reservation::{Registrant, ReservationType};
+use weir_testing::failing::failing;
 use weir_volume::{Access, Guard, GuardConfig, LimitedVolume, Limits, MemVolume, RateLimit};
 
 use crate::client::{Client, data, handle, ops, result, skip_share, type_and_size, written};
@@ -441,85 +437,14 @@ fn reservations_of_others_bind_clients() {
     assert_eq!(read(&mut client, &file, 0, 600).1, [3; 600]);
 }
 
-/// A volume whose flushes fail where that is wanted.
-struct Failing {
-    inner: Arc<dyn Volume>,
-    fails: Arc<AtomicBool>,
-}
-
-struct FailingQueue {
-    inner: Box<dyn Queue>,
-    fails: Arc<AtomicBool>,
-}
-
-impl Volume for Failing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn watch(&self, watcher: std::sync::Weak<dyn Watcher>) {
-        self.inner.watch(watcher);
-    }
-
-    fn open_queue(
-        self: Arc<Self>,
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-    ) -> Result<Box<dyn Queue>, VolumeError> {
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, sink)?;
-        let fails = Arc::clone(&self.fails);
-        Ok(Box::new(FailingQueue { inner, fails }))
-    }
-
-    fn fence(&self, reply: FenceReply) {
-        self.inner.fence(reply);
-    }
-
-    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
-        Arc::clone(&self.inner).resize(reactor, blocks, force)
-    }
-}
-
-impl Queue for FailingQueue {
-    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
-        self.inner.landing(lba, blocks)
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        if self.fails.load(Ordering::Acquire) {
-            let is_flush = |request: &Request| matches!(request.operation, Operation::Flush);
-            let (flushes, others): (Vec<_>, _) = batch.drain(..).partition(is_flush);
-            *batch = others.into();
-            done.extend(flushes.into_iter().map(|request| Completion {
-                token: request.token,
-                result: Err(VolumeError::Medium),
-                operation: request.operation,
-            }));
-        }
-        self.inner.submit(batch, done);
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.inner.cancel(token);
-    }
-
-    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
-        self.inner.in_flight(visit);
-    }
-}
-
 #[test]
 fn a_failed_flush_has_clients_send_again() {
     let fails = Arc::<AtomicBool>::default();
-    let mut scene = served(Arc::new(Failing {
-        inner: guarded(512),
-        fails: Arc::clone(&fails),
-    }));
+    let flushes_fail = Arc::clone(&fails);
+    let fails_now = move |operation: &Operation| {
+        matches!(operation, Operation::Flush) && flushes_fail.load(Ordering::Acquire)
+    };
+    let mut scene = served(failing(guarded(512), fails_now));
     let mut client = Client::new(scene.address, "client");
     let file_of = open(&mut client);
     let verifier = |client: &mut Client| {

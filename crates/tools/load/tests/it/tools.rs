@@ -1,20 +1,17 @@
 //! The tools on volumes in the simulation: they see what is there, and name what is wrong.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
-};
+use weir_block::{Operation, ReadBuffers, Request, Token, Volume};
 use weir_load::bench::{self, Arrivals, BenchConfig, BenchError, BenchReport, Load};
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError};
 use weir_load::workload::{Access as Blocks, Kind, Workload};
 use weir_load::{Fault, PlanError, Stop};
 use weir_reactor::Reactor;
+use weir_testing::failing::failing;
 
 use crate::common::{open, simulate, simulate_on_slow_disk};
 
@@ -41,89 +38,11 @@ async fn run_verify(
 }
 
 /// A volume that fails the writes of one block.
-struct Failing {
-    inner: Arc<dyn Volume>,
-    lba: u64,
-}
-
-struct FailingQueue {
-    inner: Box<dyn Queue>,
-    lba: u64,
-}
-
-impl Volume for Failing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn name(&self) -> String {
-        "failing".to_owned()
-    }
-
-    fn watch(&self, watcher: Weak<dyn Watcher>) {
-        self.inner.watch(watcher);
-    }
-
-    fn open_queue(
-        self: Arc<Self>,
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-    ) -> Result<Box<dyn Queue>, VolumeError> {
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, sink)?;
-        Ok(Box::new(FailingQueue {
-            inner,
-            lba: self.lba,
-        }))
-    }
-
-    fn fence(&self, reply: FenceReply) {
-        self.inner.fence(reply);
-    }
-
-    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
-        Arc::clone(&self.inner).resize(reactor, blocks, force)
-    }
-}
-
-impl Queue for FailingQueue {
-    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
-        self.inner.landing(lba, blocks)
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        let mut kept = VecDeque::new();
-        for request in batch.drain(..) {
-            if !self.fails(&request) {
-                kept.push_back(request);
-            } else {
-                let Request { token, operation } = request;
-                let result = Err(VolumeError::Medium);
-                done.push_back(Completion {
-                    token,
-                    result,
-                    operation,
-                });
-            }
-        }
-        self.inner.submit(&mut kept, done);
-        *batch = kept;
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.inner.cancel(token);
-    }
-
-    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
-        self.inner.in_flight(visit);
-    }
-}
-
-impl FailingQueue {
-    fn fails(&self, request: &Request) -> bool {
-        matches!(&request.operation, Operation::Write { lba, blocks, .. }
-            if (*lba..*lba + u64::from(*blocks)).contains(&self.lba))
-    }
+fn failing_at(block: u64, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
+    failing(inner, move |operation| {
+        matches!(operation, Operation::Write { lba, blocks, .. }
+            if (*lba..*lba + u64::from(*blocks)).contains(&block))
+    })
 }
 
 #[test]
@@ -162,7 +81,7 @@ fn verify_finds_nothing_wrong_with_sound_volumes() {
 fn verify_reports_a_failed_request_as_such() {
     let outcome = simulate(|reactor| async move {
         let inner = open(&reactor, "mem:?size=1M").await;
-        let volume: Arc<dyn Volume> = Arc::new(Failing { inner, lba: 5 });
+        let volume = failing_at(5, inner);
         run_verify(&reactor, &volume, &verify_config(Until::Passes(1))).await
     });
     assert!(matches!(outcome, Err(VerifyError::Lane(_))), "{outcome:?}");
@@ -321,7 +240,7 @@ fn a_copy_ends_with_the_first_error() {
             .await
             .expect("the source is written");
         let inner = open(&reactor, "mem:?size=1M").await;
-        let target: Arc<dyn Volume> = Arc::new(Failing { inner, lba: 200 });
+        let target = failing_at(200, inner);
         let config = CopyConfig {
             request_bytes: 4096,
             depth: 4,
@@ -449,7 +368,7 @@ fn what_is_late_by_overload_counts_as_late_and_what_was_not_sent_is_told() {
 fn bench_reports_failures_and_goes_on() {
     let report = simulate_on_slow_disk(|reactor| async move {
         let inner = open(&reactor, "file:/image?size=1M").await;
-        let volume: Arc<dyn Volume> = Arc::new(Failing { inner, lba: 3 });
+        let volume = failing_at(3, inner);
         bench::run(
             &reactor,
             &[reactor.remote()],

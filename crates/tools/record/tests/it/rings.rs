@@ -1,22 +1,17 @@
 //! Recordings are read back, and losses are counted.
 
-use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue, Request,
-    ResizeFuture, Token, Volume, VolumeError, Watcher,
-};
+use weir_block::{Operation, Volume};
 use weir_load::Stop;
 use weir_pcap::{Interface, Packet, write};
-use weir_reactor::Reactor;
 use weir_record::{
     Content, Counts, Ended, Extract, Generator, Input, Pace, RecordError, Ring, RingError, Source,
     WhenFull, follow, list, record,
 };
+use weir_testing::failing::failing;
 use weir_testing::initiator::on_machine;
 use weir_volume::{LimitedVolume, Limits, RateLimit};
 
@@ -374,78 +369,13 @@ fn what_slow_volumes_lose_is_counted() {
 }
 
 /// A volume that fails to write after so many writes.
-struct Failing {
-    inner: Arc<dyn Volume>,
-    left: Arc<AtomicU64>,
-}
-
-struct FailingQueue {
-    inner: Box<dyn Queue>,
-    left: Arc<AtomicU64>,
-}
-
-impl Volume for Failing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn name(&self) -> String {
-        "failing".to_owned()
-    }
-
-    fn watch(&self, watcher: std::sync::Weak<dyn Watcher>) {
-        self.inner.watch(watcher);
-    }
-
-    fn open_queue(
-        self: Arc<Self>,
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-    ) -> Result<Box<dyn Queue>, VolumeError> {
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, sink)?;
-        let left = Arc::clone(&self.left);
-        Ok(Box::new(FailingQueue { inner, left }))
-    }
-
-    fn fence(&self, reply: FenceReply) {
-        self.inner.fence(reply);
-    }
-
-    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
-        Arc::clone(&self.inner).resize(reactor, blocks, force)
-    }
-}
-
-impl Queue for FailingQueue {
-    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
-        self.inner.landing(lba, blocks)
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        let fails = |request: &Request| {
-            let is_write = matches!(request.operation, Operation::Write { .. });
-            let take = |left: u64| left.checked_sub(1);
-            let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
-            is_write && self.left.fetch_update(set, get, take).is_err()
-        };
-        let (failing, others): (Vec<_>, _) = batch.drain(..).partition(fails);
-        *batch = others.into();
-        done.extend(failing.into_iter().map(|request| Completion {
-            token: request.token,
-            result: Err(VolumeError::Medium),
-            operation: request.operation,
-        }));
-        self.inner.submit(batch, done);
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.inner.cancel(token);
-    }
-
-    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
-        self.inner.in_flight(visit);
-    }
+fn failing_after(left: Arc<AtomicU64>, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
+    failing(inner, move |operation| {
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        let take = |left: u64| left.checked_sub(1);
+        let is_write = matches!(operation, Operation::Write { .. });
+        is_write && left.fetch_update(set, get, take).is_err()
+    })
 }
 
 #[test]
@@ -454,10 +384,7 @@ fn a_volume_that_fails_costs_its_own() {
         for writes in [2, 3, 5, 7, 9, 12] {
             let left = Arc::new(AtomicU64::new(u64::MAX));
             let mut volumes = volumes(2, "60M");
-            volumes.push(Arc::new(Failing {
-                inner: memory("60M"),
-                left: Arc::clone(&left),
-            }));
+            volumes.push(failing_after(Arc::clone(&left), memory("60M")));
             let ring = made(&reactor, &volumes, Content::Packets).await;
             left.store(writes, Ordering::Release);
             let recorded = recorded(ring, packets(60_000, &[1000]), WhenFull::Stop).await;
