@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use weir_digest::Digest;
 use weir_load::{LaneError, Stop};
-use weir_pcap::{Found, Interface, Reader, Statistics, write};
+use weir_pcap::{Found, Interface, PcapError, Reader, Statistics, write};
 use weir_reactor::Task;
 
 use crate::format::{BLOCK_BYTES, Chunk, Content, Counts};
@@ -324,26 +324,32 @@ impl<'a> Extraction<'a> {
         if let Some(last) = follows.filter(|_| self.done.packets > 0) {
             self.gap(last)?;
         }
-        let why = match data.await {
-            Err(error) => error.to_string(),
+        let whole = match data.await {
             Ok(mut data) => {
                 data.truncate(chunk.bytes as usize);
                 match Digest::of(&data).value() == chunk.checksum {
-                    true if ring.content() == Content::Bytes => {
-                        self.done.chunks += 1;
-                        self.done.packets += u64::from(chunk.packets);
-                        return self.put(&data);
-                    }
-                    true => match self.packets(&data)? {
-                        Ok(()) => {
-                            self.done.chunks += 1;
-                            return Ok(());
-                        }
-                        Err(error) => error.to_string(),
-                    },
-                    false => "it does not agree with its checksum".to_owned(),
+                    true => Ok(data),
+                    false => Err("it does not agree with its checksum".to_owned()),
                 }
             }
+            Err(error) => Err(error.to_string()),
+        };
+        let mut bytes = Vec::new();
+        let read = whole.and_then(|data| match ring.content() {
+            Content::Bytes => {
+                self.done.packets += u64::from(chunk.packets);
+                bytes = data;
+                Ok(())
+            }
+            Content::Packets => {
+                let read = self.packets(&data, &mut bytes);
+                read.map_err(|error| error.to_string())
+            }
+        });
+        self.put(&bytes)?;
+        let Err(why) = read else {
+            self.done.chunks += 1;
+            return Ok(());
         };
         // A recorder may have gone round meanwhile.
         if ring.is_given_up(segment).await {
@@ -362,22 +368,17 @@ impl<'a> Extraction<'a> {
     }
 
     /// Writes the packets of a chunk, each at its interface's number in the output.
-    fn packets(&mut self, data: &[u8]) -> Result<Result<(), weir_pcap::PcapError>, ReadError> {
+    fn packets(&mut self, data: &[u8], bytes: &mut Vec<u8>) -> Result<(), PcapError> {
         let (mut reader, mut left) = (Reader::new(), data);
-        let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
-        self.begin(&mut bytes);
-        loop {
-            let found = match reader.next(&mut left) {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(error) => return Ok(Err(error)),
-            };
+        let mut numbers = Vec::new();
+        self.begin(bytes);
+        while let Some(found) = reader.next(&mut left)? {
             match found {
                 Found::Interface(interface) => {
                     let known = self.known.iter().position(|one| *one == interface);
                     let number = known.unwrap_or(self.known.len());
                     if known.is_none() {
-                        write::interface(&interface, &mut bytes);
+                        write::interface(&interface, bytes);
                         self.known.push(interface);
                     }
                     numbers.push(number as u32);
@@ -390,22 +391,18 @@ impl<'a> Extraction<'a> {
                             .is_none_or(|count| self.done.packets < count);
                     if is_wanted {
                         packet.interface = numbers[packet.interface as usize];
-                        write::packet(&packet, &mut bytes);
+                        write::packet(&packet, bytes);
                         self.done.packets += 1;
                     }
                 }
                 Found::Statistics(mut statistics) if self.what.times.contains(&statistics.time) => {
                     statistics.interface = numbers[statistics.interface as usize];
-                    write::statistics(&statistics, &mut bytes);
+                    write::statistics(&statistics, bytes);
                 }
                 Found::Statistics(_) | Found::Section | Found::Other => {}
             }
         }
-        if let Err(error) = reader.end(left) {
-            return Ok(Err(error));
-        }
-        self.put(&bytes)?;
-        Ok(Ok(()))
+        reader.end(left)
     }
 
     fn begin(&mut self, bytes: &mut Vec<u8>) {

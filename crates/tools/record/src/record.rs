@@ -135,9 +135,10 @@ pub async fn record(
         writer: Writer::new(ring, config.when_full, buffers, config.sync),
         began: reactor.now(),
         told: reactor.now(),
-        interfaces: 0,
+        has_interfaces: false,
         reactor,
     };
+    run.writer.begin().await;
     let ended = run.take_all(source, stop, &mut progress).await;
     run.tell_counts();
     run.writer.finish().await;
@@ -158,7 +159,7 @@ struct Run {
     writer: Writer,
     began: Instant,
     told: Instant,
-    interfaces: u32,
+    has_interfaces: bool,
 }
 
 impl Run {
@@ -187,8 +188,8 @@ impl Run {
                 wall = self.reactor.system().wall_clock();
                 continue;
             }
-            // Its fate, and the bytes of a stream that it was.
-            let (taken, bytes) = match source.next(now, wall)? {
+            // Its fate, its bytes, and the packets that the source lost before it.
+            let (taken, length, lost_before) = match source.next(now, wall)? {
                 Next::End => return Ok(Ended::Source),
                 Next::Wait(until) => {
                     let until = until.min(self.wakes_at(now));
@@ -208,7 +209,7 @@ impl Run {
                     continue;
                 }
                 Next::Interfaces(all) => {
-                    self.interfaces = all.len() as u32;
+                    self.has_interfaces = true;
                     if !self.writer.set_interfaces(all) {
                         let name = source.name().to_owned();
                         return Err(SourceError::Interfaces { name }.into());
@@ -216,48 +217,46 @@ impl Run {
                     continue;
                 }
                 Next::Packet(packet) => {
-                    let bytes = packet.data.len();
-                    self.writer.came(1, bytes as u64);
-                    turn += bytes.max(64);
-                    self.writer.count(|counts| {
-                        counts.source_lost += packet.dropped.unwrap_or_default();
-                    });
-                    loop {
-                        match self.writer.packet(&packet) {
-                            Err(Refused::Later) if !is_live && !stop.is_asked() => {
-                                self.wait_for_room().await;
-                            }
-                            done => break (done.map(|()| 0), 0),
-                        }
-                    }
+                    let length = packet.data.len();
+                    let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
+                    let lost_before = packet.dropped.unwrap_or_default();
+                    (self.take(is_live, stop, take).await, length, lost_before)
                 }
                 Next::Bytes(bytes) => {
                     let time = wall.as_nanos() as u64;
-                    let taken = loop {
-                        match self.writer.bytes(bytes, time) {
-                            Err(Refused::Later) if !is_live && !stop.is_asked() => {
-                                self.wait_for_room().await;
-                            }
-                            done => break done,
-                        }
-                    };
-                    let count = taken.unwrap_or(bytes.len());
-                    turn += count;
-                    self.writer.came(1, count as u64);
-                    if taken.is_ok() {
-                        self.writer.count(|counts| counts.kept += 1);
-                    }
-                    (taken, bytes.len())
+                    let take = |writer: &mut Writer| writer.bytes(bytes, time);
+                    (self.take(is_live, stop, take).await, bytes.len(), 0)
                 }
             };
-            match taken {
-                Ok(count) => source.taken(count),
-                Err(Refused::Later) => {
-                    self.writer.count(|counts| counts.slow_lost += 1);
-                    source.taken(bytes);
-                }
+            let (bytes, is_lost) = match taken {
+                Ok(bytes) => (bytes, false),
+                Err(Refused::Later) if is_live => (length, true),
+                Err(Refused::Later) => return Ok(Ended::Stopped),
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
+            };
+            self.writer.count(|counts| {
+                counts.received += 1;
+                counts.received_bytes += bytes as u64;
+                counts.source_lost += lost_before;
+                counts.slow_lost += u64::from(is_lost);
+            });
+            source.taken(bytes);
+            turn += bytes.max(64);
+        }
+    }
+
+    /// Has something taken. What can wait, does, until the recording is to stop.
+    async fn take(
+        &mut self,
+        is_live: bool,
+        stop: &Stop,
+        take: impl Fn(&mut Writer) -> Result<usize, Refused>,
+    ) -> Result<usize, Refused> {
+        loop {
+            match take(&mut self.writer) {
+                Err(Refused::Later) if !is_live && !stop.is_asked() => self.wait_for_room().await,
+                done => return done,
             }
         }
     }
@@ -277,21 +276,21 @@ impl Run {
     /// Writes what became of all, as the last thing of the recording.
     fn tell_counts(&mut self) {
         let counts = self.writer.figures().counts;
-        let time = self.reactor.system().wall_clock().as_nanos() as u64;
-        for interface in 0..self.interfaces.min(1) {
-            let lost = counts.slow_lost + counts.failed_lost;
-            let statistics = Statistics {
-                interface,
-                time,
-                received: Some(counts.received),
-                interface_dropped: Some(counts.source_lost),
-                system_dropped: Some(lost),
-                delivered: Some(counts.kept),
-                ..Statistics::default()
-            };
-            // They are in the commit records, too.
-            let _ = self.writer.statistics(&statistics);
+        if !self.has_interfaces {
+            return;
         }
+        // Those of all interfaces, at the first one.
+        let statistics = Statistics {
+            interface: 0,
+            time: self.reactor.system().wall_clock().as_nanos() as u64,
+            received: Some(counts.received),
+            interface_dropped: Some(counts.source_lost),
+            system_dropped: Some(counts.slow_lost + counts.failed_lost),
+            delivered: Some(counts.kept),
+            ..Statistics::default()
+        };
+        // They are in the commit records, too.
+        let _ = self.writer.statistics(&statistics);
     }
 
     fn progress(&self, now: Instant) -> Progress {

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use smallvec::smallvec;
 use uuid::Uuid;
-use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
+use weir_block::{Geometry, Operation, ReadBuffers, Volume};
 use weir_load::{Lane, LaneError};
 use weir_memory::{Segment, Views, copy_views, views_len};
 use weir_reactor::{Reactor, Sender, Task, oneshot};
@@ -69,7 +69,7 @@ pub enum RingError {
         /// Bytes of a segment.
         segment_bytes: u32,
     },
-    /// A volume has blocks that are no part of 4 KiB, or is read-only.
+    /// A volume is read-only, or smaller than it was.
     #[error("{volume} cannot be a part of a ring: {why}")]
     Unfit {
         /// The volume.
@@ -240,7 +240,7 @@ impl Member {
         (bytes as usize / BLOCK_BYTES).max(1) * BLOCK_BYTES
     }
 
-    /// Writes one buffer, in requests that the volume takes; the buffer.
+    /// Writes one buffer, in requests that the volume takes.
     pub(crate) async fn write(&self, at: u64, data: Views, fua: bool) -> Result<(), LaneError> {
         let (length, step) = (views_len(&data), self.transfer_bytes());
         let mut from = 0;
@@ -312,13 +312,11 @@ pub struct Ring {
 }
 
 fn check_fit(volume: &Arc<dyn Volume>, writes: bool) -> Result<(), RingError> {
-    let (geometry, name) = (volume.geometry(), volume.name());
-    let unfit = |why| RingError::Unfit {
-        volume: name.clone(),
-        why,
-    };
-    match geometry.read_only && writes {
-        true => Err(unfit("it is read-only")),
+    match volume.geometry().read_only && writes {
+        true => Err(RingError::Unfit {
+            volume: volume.name(),
+            why: "it is read-only",
+        }),
         false => Ok(()),
     }
 }
@@ -383,7 +381,11 @@ impl Ring {
         };
         // The older one of what was there before must not be taken for this ring's.
         for _ in SUPERBLOCKS {
-            ring.write_superblock(0).await?;
+            ring.superblock.generation += 1;
+            let failures = write_superblocks(reactor, &ring.members, &ring.superblock).await;
+            if let Some(failure) = failures.into_iter().next() {
+                return Err(failure.into());
+            }
         }
         Ok(ring)
     }
@@ -487,16 +489,7 @@ impl Ring {
         missing.map(|(_, number)| number).collect()
     }
 
-    /// Writes the superblocks of all volumes with this tail. A volume on which that fails is not used any more; where it fails on all,
-    /// the last error is the answer.
-    pub(crate) async fn write_superblock(&mut self, tail: u64) -> Result<(), RingError> {
-        self.superblock.tail = tail;
-        self.superblock.generation += 1;
-        write_superblocks(&self.reactor, &self.members, &self.superblock).await?;
-        Ok(())
-    }
-
-    /// Tells whether a segment that was found is none any more: a superblock says so by now, or its slot has another one's record.
+    /// Tells whether a segment that was found is none any more, as the superblock says by now.
     pub(crate) async fn is_given_up(&self, segment: &Segments) -> bool {
         let Some(member) = &self.members[segment.member as usize] else {
             return false;
@@ -678,18 +671,14 @@ async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
     }
 }
 
-/// Writes the superblocks of all volumes that have not failed, in turn with the ones before. One on which that fails has failed.
+/// Writes the superblocks of all volumes that have not failed, in turn with the ones before. A volume on which that fails has failed: the
+/// failures.
 pub(crate) async fn write_superblocks(
     reactor: &Reactor,
     members: &[Option<Rc<Member>>],
     superblock: &Superblock,
-) -> Result<(), LaneError> {
+) -> Vec<LaneError> {
     let place = SUPERBLOCKS[(superblock.generation % 2) as usize];
-    let mut last = LaneError::Open {
-        volume: "every volume of the ring".to_owned(),
-        error: VolumeError::Lost,
-    };
-    let mut is_written = false;
     let writes = members.iter().enumerate().filter_map(|(number, member)| {
         let member = Rc::clone(member.as_ref()?);
         let own = Superblock {
@@ -704,14 +693,9 @@ pub(crate) async fn write_superblocks(
         (!has_failed).then(|| reactor.spawn(write))
     });
     let writes: Vec<_> = writes.collect();
+    let mut failures = Vec::new();
     for write in writes {
-        match write.await {
-            Ok(()) => is_written = true,
-            Err(error) => last = error,
-        }
+        failures.extend(write.await.err());
     }
-    match is_written {
-        true => Ok(()),
-        false => Err(last),
-    }
+    failures
 }

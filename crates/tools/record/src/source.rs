@@ -101,11 +101,11 @@ impl Source {
         }
     }
 
-    /// Tells how many bytes of a stream were taken.
+    /// Tells how many bytes were taken: of a stream the next ones follow them.
     pub(crate) fn taken(&mut self, bytes: usize) {
         match self {
-            Source::Input(input) => input.taken += bytes,
-            Source::Generator(_) => {}
+            Source::Input(input) if input.content == Content::Bytes => input.taken += bytes,
+            Source::Input(_) | Source::Generator(_) => {}
         }
     }
 

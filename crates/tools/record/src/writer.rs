@@ -122,7 +122,7 @@ struct Open {
     /// The first block that no chunk has.
     next_block: Cell<u32>,
     chunks: RefCell<Vec<Chunk>>,
-    /// Those of which this many first ones are on the volume.
+    /// Which of them are on the volume.
     written: RefCell<Vec<bool>>,
     /// Chunks that a commit record names, and that one is to name.
     committed: Cell<usize>,
@@ -308,14 +308,6 @@ impl Writer {
         self.shared.recording
     }
 
-    /// Counts what came, whatever becomes of it.
-    pub(crate) fn came(&self, packets: u64, bytes: u64) {
-        self.count(|counts| {
-            counts.received += packets;
-            counts.received_bytes += bytes;
-        });
-    }
-
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
         let mut counts = self.shared.counts.get();
         change(&mut counts);
@@ -347,6 +339,7 @@ impl Writer {
         let count = bytes.len().min(filling.room());
         filling.put(&bytes[..count]);
         filling.count(time);
+        self.count(|counts| counts.kept += 1);
         Ok(count)
     }
 
@@ -382,6 +375,13 @@ impl Writer {
         }
         self.filling = Some(filling);
         Ok(())
+    }
+
+    /// Makes room for the first segment, so that nothing is lost to that once the source yields.
+    pub(crate) async fn begin(&mut self) {
+        while self.open_segment() == Err(Refused::Later) {
+            self.room().await;
+        }
     }
 
     /// Opens the next segment where none is open.
@@ -456,27 +456,23 @@ impl Writer {
                 superblock.generation += 1;
                 superblock.clone()
             };
-            let written = write_superblocks(&shared.reactor, &shared.members, &superblock);
-            match written.await {
-                Ok(()) => {
-                    let given_up = shared.tail.get()..tail;
-                    let given_back = given_up.filter_map(|sequence| {
-                        let (number, place) = superblock.place(sequence);
-                        let member = shared.members[number as usize].clone();
-                        let member = member.filter(|member| !member.has_failed.get())?;
-                        let bytes = superblock.segment_bytes.into();
-                        let give_back = async move { member.give_back(place, bytes).await };
-                        Some(shared.reactor.spawn(give_back))
-                    });
-                    let given_back: Vec<_> = given_back.collect();
-                    for one in given_back {
-                        one.await;
-                    }
-                    // From here on the slots may be written.
-                    shared.tail.set(tail);
-                }
-                Err(error) => shared.failures.borrow_mut().push(error),
+            let failures = write_superblocks(&shared.reactor, &shared.members, &superblock).await;
+            shared.failures.borrow_mut().extend(failures);
+            let given_up = shared.tail.get()..tail;
+            let given_back = given_up.filter_map(|sequence| {
+                let (number, place) = superblock.place(sequence);
+                let member = shared.members[number as usize].clone();
+                let member = member.filter(|member| !member.has_failed.get())?;
+                let bytes = superblock.segment_bytes.into();
+                let give_back = async move { member.give_back(place, bytes).await };
+                Some(shared.reactor.spawn(give_back))
+            });
+            let given_back: Vec<_> = given_back.collect();
+            for one in given_back {
+                one.await;
             }
+            // From here on the slots may be written: all volumes that have not failed say so.
+            shared.tail.set(tail);
             shared.moves_tail.set(false);
             shared.bell.ring();
         };

@@ -36,10 +36,7 @@ fn about(error: &io::Error, what: impl std::fmt::Display) -> io::Error {
 fn busy(path: &Path, by: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::ResourceBusy,
-        format!(
-            "{} is open for writing {by}; a medium has one writer at a time",
-            path.display()
-        ),
+        format!("{} is open for writing {by}", path.display()),
     )
 }
 
@@ -212,10 +209,7 @@ fn busy_device(path: &Path) -> io::Error {
     };
     io::Error::new(
         io::ErrorKind::ResourceBusy,
-        format!(
-            "{} is in use: {by}; a medium has one writer at a time",
-            path.display()
-        ),
+        format!("{} is in use: {by}", path.display()),
     )
 }
 
