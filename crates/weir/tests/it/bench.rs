@@ -197,7 +197,10 @@ fn a_flush_among_the_requests_opens_the_volume_for_writing() {
         let refused = run(&twice, &arguments);
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{arguments:?}: {said}");
-        assert!(said.contains("one writer"), "{arguments:?}: {said}");
+        assert!(
+            said.contains("opened for writing once"),
+            "{arguments:?}: {said}"
+        );
     }
     let flushed = run(&twice[..1], &["--flush", "100"]);
     let report: Value = serde_json::from_slice(&flushed.stdout).expect("the report is JSON");
