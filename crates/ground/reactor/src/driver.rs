@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,12 @@ pub enum Op {
         socket: Rc<Socket>,
         /// Where the bytes go.
         into: ReceiveInto,
+    },
+    /// Waits until a packet socket has something to be read, or an error to tell: [`Output::Done`]. `Unsupported` on a system without
+    /// such sockets.
+    Ready {
+        /// The socket.
+        socket: Arc<OwnedFd>,
     },
     /// Sends all of a gather list: [`Output::Done`]. Fewer bytes leave only where the connection fails.
     Send {

@@ -240,6 +240,12 @@ pub struct Counts {
     pub slow_lost: u64,
     /// Those that were lost with a volume that failed.
     pub failed_lost: u64,
+    /// Those that the kernel had no room for, with volumes that were fast enough: the recorder's processor was not.
+    pub socket_lost: u64,
+    /// Those that the interface lost, as the kernel counts them.
+    pub interface_lost: u64,
+    /// Those that a filter left out, where the recorder knows of them. They are none of those that came.
+    pub filtered: u64,
 }
 
 /// A chunk of a segment.
@@ -303,6 +309,9 @@ impl Commit {
                 fields.u64(count);
             }
             fields.u32(self.chunks.len() as u32);
+            for count in [counts.socket_lost, counts.interface_lost, counts.filtered] {
+                fields.u64(count);
+            }
             let list = &mut std::mem::take(&mut fields.0);
             // The rest of the head is kept free.
             let rest = std::mem::take(list);
@@ -344,8 +353,12 @@ impl Commit {
             source_lost: read.u64(),
             slow_lost: read.u64(),
             failed_lost: read.u64(),
+            ..Counts::default()
         };
         let count = read.u32() as usize;
+        commit.counts.socket_lost = read.u64();
+        commit.counts.interface_lost = read.u64();
+        commit.counts.filtered = read.u64();
         if count > CHUNKS_MAX {
             return Err(Defect::Damaged);
         }
@@ -418,6 +431,9 @@ mod tests {
                 source_lost: 4,
                 slow_lost: 5,
                 failed_lost: 6,
+                socket_lost: 7,
+                interface_lost: 8,
+                filtered: 9,
             },
             chunks: (0..chunks).map(chunk).collect(),
         }

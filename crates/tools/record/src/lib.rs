@@ -2,22 +2,31 @@
 //!
 //! * `format` is what lies on the volumes: superblocks, and segments that describe themselves.
 //! * [`Ring`] is the volumes of a ring, opened, and what was found on them.
-//! * `writer` turns packets into segments; [`record()`] feeds it from a [`Source`].
+//! * `writer` turns packets into segments; [`record()`] feeds it from a [`Source`]: an interface ([`Live`]), a file or stream ([`Input`]), or
+//!   packets that are made up ([`Generator`]).
 //! * `read` lists, checks and extracts what was recorded.
 //!
 //! Nothing here knows a terminal.
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod format;
+mod generator;
+mod input;
 mod read;
 mod record;
 mod ring;
 mod source;
+mod supply;
 mod writer;
 
+pub use capture::Live;
 pub use format::{Content, Counts, Defect};
+pub use generator::Generator;
+pub use input::Input;
 pub use read::{Damage, Extract, Extracted, Listed, Output, ReadError, extract, follow, list};
 pub use record::{Ended, Progress, RecordConfig, RecordError, Recorded, record};
 pub use ring::{Ring, RingConfig, RingError, WhenFull};
-pub use source::{Generator, Input, Pace, Source, SourceError};
+pub use source::Source;
+pub use supply::{Pace, SourceError};

@@ -12,7 +12,8 @@ use weir_reactor::{Instant, Reactor, Timer};
 
 use crate::format::{Content, Counts};
 use crate::ring::{Ring, WhenFull};
-use crate::source::{Next, Source, SourceError};
+use crate::source::Source;
+use crate::supply::{LeftOut, Next, SourceError};
 use crate::writer::{CHUNK_BYTES, Refused, Writer};
 
 /// Bytes that are taken in one go before others have their turn.
@@ -80,7 +81,7 @@ pub enum Ended {
 }
 
 /// Figures of a recording under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Since it began.
     pub elapsed: Duration,
@@ -92,6 +93,8 @@ pub struct Progress {
     pub buffers: (usize, usize),
     /// Volumes that failed.
     pub failed: usize,
+    /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
+    pub source_fill: Option<f64>,
 }
 
 /// A recording that has ended.
@@ -136,11 +139,17 @@ pub async fn record(
         began: reactor.now(),
         told: reactor.now(),
         has_interfaces: false,
+        is_behind: false,
+        left_out: LeftOut::default(),
+        told_counts: Counts::default(),
+        stops_at: None,
+        stops_before: None,
+        counted: reactor.now(),
         reactor,
     };
     run.writer.begin().await;
     let ended = run.take_all(source, stop, &mut progress).await;
-    run.tell_counts();
+    run.tell_counts(source, true);
     run.writer.finish().await;
     let figures = run.writer.figures();
     let ended = ended?;
@@ -160,6 +169,16 @@ struct Run {
     began: Instant,
     told: Instant,
     has_interfaces: bool,
+    /// The volumes held the source up, and what waited in its own buffer since was not all taken.
+    is_behind: bool,
+    /// What the source left out, as last counted, and when.
+    left_out: LeftOut,
+    counted: Instant,
+    /// The counts that were last written.
+    told_counts: Counts,
+    /// Where it was asked to stop: when it does so at the latest, and the time from which on packets are not taken any more.
+    stops_at: Option<Instant>,
+    stops_before: Option<u64>,
 }
 
 impl Run {
@@ -174,12 +193,19 @@ impl Run {
         let mut wall = self.reactor.system().wall_clock();
         loop {
             let now = self.reactor.now();
-            self.writer.tick(now);
+            if now >= self.counted + LOOK {
+                self.counted = now;
+                self.count_left_out(source);
+            }
+            if now >= self.writer.next_sync() {
+                self.tell_counts(source, false);
+                self.writer.tick(now);
+            }
             if now >= self.told + PROGRESS_INTERVAL {
                 self.told = now;
-                progress(self.progress(now));
+                progress(self.progress(now, source));
             }
-            if stop.is_asked() {
+            if stop.is_asked() && self.has_lingered(source, now, wall) {
                 return Ok(Ended::Stopped);
             }
             if turn >= TURN_BYTES {
@@ -199,6 +225,10 @@ impl Run {
                     continue;
                 }
                 Next::Read => {
+                    if self.is_behind {
+                        self.count_left_out(source);
+                        self.is_behind = false;
+                    }
                     let until = self.wakes_at(now);
                     if let Some(read) =
                         before(&self.reactor, until, source.read(&self.reactor)).await
@@ -215,6 +245,9 @@ impl Run {
                         return Err(SourceError::Interfaces { name }.into());
                     }
                     continue;
+                }
+                Next::Packet(packet) if self.stops_before.is_some_and(|end| packet.time >= end) => {
+                    return Ok(Ended::Stopped);
                 }
                 Next::Packet(packet) => {
                     let length = packet.data.len();
@@ -255,7 +288,10 @@ impl Run {
     ) -> Result<usize, Refused> {
         loop {
             match take(&mut self.writer) {
-                Err(Refused::Later) if !is_live && !stop.is_asked() => self.wait_for_room().await,
+                Err(Refused::Later) if !is_live && (!stop.is_asked() || self.lingers()) => {
+                    self.is_behind = true;
+                    self.wait_for_room().await;
+                }
                 done => return done,
             }
         }
@@ -263,7 +299,21 @@ impl Run {
 
     /// When something is to be looked at, whatever the source does.
     fn wakes_at(&self, now: Instant) -> Instant {
-        self.writer.next_sync().min(now + LOOK)
+        let until = self.writer.next_sync().min(now + LOOK);
+        self.stops_at.map_or(until, |stops_at| until.min(stops_at))
+    }
+
+    /// Tells whether what had come when the recording was asked to stop is taken. A source has what it holds for that time.
+    fn has_lingered(&mut self, source: &Source, now: Instant, wall: Duration) -> bool {
+        let Some(linger) = source.linger() else {
+            return true;
+        };
+        self.stops_before.get_or_insert(wall.as_nanos() as u64);
+        now >= *self.stops_at.get_or_insert(now + linger)
+    }
+
+    fn lingers(&self) -> bool {
+        self.stops_at.is_some()
     }
 
     async fn wait_for_room(&mut self) {
@@ -273,27 +323,48 @@ impl Run {
         self.writer.tick(self.reactor.now());
     }
 
-    /// Writes what became of all, as the last thing of the recording.
-    fn tell_counts(&mut self) {
+    /// Counts what the source left out. Losses while the volumes held it up are theirs.
+    fn count_left_out(&mut self, source: &mut Source) {
+        let now = source.left_out();
+        let before = std::mem::replace(&mut self.left_out, now);
+        let lost = now.socket - before.socket;
+        let is_behind = self.is_behind;
+        self.writer.count(|counts| {
+            counts.received += lost;
+            *(match is_behind {
+                true => &mut counts.slow_lost,
+                false => &mut counts.socket_lost,
+            }) += lost;
+            counts.interface_lost = now.interface;
+            counts.filtered = now.filtered;
+        });
+    }
+
+    /// Writes what became of all until now: of an interface now and then, and always as the last thing of the recording.
+    fn tell_counts(&mut self, source: &mut Source, is_last: bool) {
+        self.count_left_out(source);
         let counts = self.writer.figures().counts;
-        if !self.has_interfaces {
+        let is_due = is_last || source.fill().is_some() && counts != self.told_counts;
+        if !self.has_interfaces || !is_due {
             return;
         }
+        self.told_counts = counts;
         // Those of all interfaces, at the first one.
         let statistics = Statistics {
             interface: 0,
             time: self.reactor.system().wall_clock().as_nanos() as u64,
             received: Some(counts.received),
-            interface_dropped: Some(counts.source_lost),
-            system_dropped: Some(counts.slow_lost + counts.failed_lost),
+            interface_dropped: Some(counts.source_lost + counts.interface_lost),
+            system_dropped: Some(counts.socket_lost + counts.slow_lost + counts.failed_lost),
             delivered: Some(counts.kept),
+            comment: source.named_counts(),
             ..Statistics::default()
         };
         // They are in the commit records, too.
         let _ = self.writer.statistics(&statistics);
     }
 
-    fn progress(&self, now: Instant) -> Progress {
+    fn progress(&self, now: Instant, source: &Source) -> Progress {
         let figures = self.writer.figures();
         Progress {
             elapsed: now - self.began,
@@ -301,6 +372,7 @@ impl Run {
             written_bytes: figures.written_bytes,
             buffers: figures.buffers,
             failed: figures.failed,
+            source_fill: source.fill(),
         }
     }
 }

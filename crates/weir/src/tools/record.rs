@@ -1,8 +1,10 @@
 //! `weir record`: streams onto a ring of volumes, and back by time.
 
+mod privilege;
+mod source;
+
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,11 +19,10 @@ use weir_block::size::Size;
 use weir_lab::secret::without_in_text;
 use weir_plan::units;
 use weir_record::{
-    Content, Counts, Damage, Ended, Extract, Extracted, Generator, Input, Listed, Pace,
-    Progress as Standing, RecordConfig, Recorded, Ring, RingConfig, Source, WhenFull, extract,
-    follow, list, record,
+    Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Standing, RecordConfig,
+    Recorded, Ring, RingConfig, WhenFull, extract, follow, list, record,
 };
-use weir_volume::{Access, Parameters, UrlError, VolumeUrl};
+use weir_volume::{Access, VolumeUrl};
 
 use super::destroy::DestroyArguments;
 use super::present::{self, Line, Progress, grouped};
@@ -31,10 +32,6 @@ use crate::table::table;
 
 /// Time after which it is looked whether something was committed.
 const FOLLOW: Duration = Duration::from_millis(200);
-/// Bits of the longest pace: a terabit a second.
-const RATE_MAX: f64 = 1e12;
-/// Packets, or blocks, that are made up at most.
-const COUNT_MAX: u64 = 1 << 53;
 
 /// Record packets or bytes onto a ring of volumes, and read them back by time
 #[derive(Debug, clap::Args)]
@@ -42,9 +39,8 @@ const COUNT_MAX: u64 = 1 << 53;
 pub(crate) struct RecordArguments {
     #[command(subcommand)]
     command: Option<RecordCommand>,
-    /// Source: pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), tcp:ADDRESS:PORT, generate:packets or
-    /// generate:bytes; see
-    /// docs/record.md
+    /// Source: interface:NAME, pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), tcp:ADDRESS:PORT,
+    /// generate:packets or generate:bytes; see docs/record.md
     #[arg(required = true)]
     source: Option<VolumeUrl>,
     /// The volumes of the ring, all of them
@@ -65,6 +61,12 @@ pub(crate) struct RecordArguments {
     /// Bytes that wait for volumes at most; what comes beyond is lost where the source has a pace, and waits elsewhere
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     buffer: u64,
+    /// Record only packets that pass this filter of libpcap (man 7 pcap-filter), of an interface or a file
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Keep so many bytes of each packet of an interface
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    snap_length: Option<u64>,
     #[command(flatten)]
     destroy: DestroyArguments,
 }
@@ -158,133 +160,6 @@ fn time_text(nanoseconds: u64) -> String {
     humantime::format_rfc3339_nanos(time).to_string()
 }
 
-/// Bits a second.
-fn parse_rate(text: &str) -> Result<u64, String> {
-    let rate = units::rate(text).map_err(|error| error.to_string())?;
-    match rate >= 1.0 && rate * 8.0 <= RATE_MAX {
-        true => Ok((rate * 8.0) as u64),
-        false => Err("up to 1 Tb/s".to_owned()),
-    }
-}
-
-/// The pace that a source's URL asks for.
-fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError> {
-    let rate = parameters.parsed("rate", parse_rate)?;
-    let own = match has_own {
-        true => parameters.parsed("pace", |text| match text {
-            "own" => Ok(Pace::Own),
-            "full" => Ok(Pace::Full),
-            _ => Err("own or full".to_owned()),
-        })?,
-        false => None,
-    };
-    Ok(match (rate, own) {
-        (Some(rate), _) => Pace::Rate(rate),
-        (None, own) => own.unwrap_or_default(),
-    })
-}
-
-/// A file, or standard input.
-fn input_of(path: &str) -> anyhow::Result<Box<dyn Read + Send>> {
-    if path == "-" {
-        return Ok(Box::new(io::stdin()));
-    }
-    let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
-    Ok(Box::new(file))
-}
-
-/// The first connection to an address; whoever makes it sends what is recorded.
-struct Connection {
-    listener: Option<TcpListener>,
-    stream: Option<TcpStream>,
-}
-
-impl Read for Connection {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if let Some(listener) = self.listener.take() {
-            self.stream = Some(listener.accept()?.0);
-        }
-        match &mut self.stream {
-            Some(stream) => stream.read(into),
-            None => Ok(0),
-        }
-    }
-}
-
-fn connection_of(address: &str) -> anyhow::Result<Box<dyn Read + Send>> {
-    let listener = TcpListener::bind(address)
-        .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
-    eprintln!("waits for a connection at {}", listener.local_addr()?);
-    Ok(Box::new(Connection {
-        listener: Some(listener),
-        stream: None,
-    }))
-}
-
-/// Makes a source, on the reactor that reads it.
-type MakeSource = Box<dyn FnOnce() -> Source + Send>;
-
-fn source_of(url: &VolumeUrl) -> anyhow::Result<(Content, MakeSource)> {
-    let parameters = url.parameters();
-    let content = match (url.scheme(), url.path()) {
-        ("pcap", _) | ("generate", "packets") => Content::Packets,
-        ("bytes", _) | ("generate", "bytes") => Content::Bytes,
-        ("tcp", _) => parameters
-            .parsed("content", |text| match text {
-                "pcap" => Ok(Content::Packets),
-                "bytes" => Ok(Content::Bytes),
-                _ => Err("pcap or bytes".to_owned()),
-            })?
-            .unwrap_or(Content::Bytes),
-        ("generate", other) => {
-            bail!("generate:{other} is no source; there are generate:packets and generate:bytes")
-        }
-        (other, _) => bail!("{other}: is no source; there are pcap:, bytes:, tcp: and generate:"),
-    };
-    if url.scheme() != "generate" {
-        let pace = match url.scheme() {
-            // The sender has a pace, and waits where that is too fast.
-            "tcp" => Pace::Full,
-            _ => pace_of(&parameters, content == Content::Packets)?,
-        };
-        parameters.finish()?;
-        let from = match (url.scheme(), url.path()) {
-            ("tcp", path) => connection_of(path)?,
-            (scheme, "") => bail!("{scheme}: names no file; - is standard input"),
-            (_, path) => input_of(path)?,
-        };
-        let name = url.path().to_owned();
-        return Ok((
-            content,
-            Box::new(move || Source::Input(Box::new(Input::new(&name, content, pace, from)))),
-        ));
-    }
-    let pace = pace_of(&parameters, false)?;
-    let count = parameters.number("count", 1..=COUNT_MAX)?;
-    let sizes = parameters.parsed("size", |text| match (text, content) {
-        ("mix", Content::Packets) => Ok(Generator::MIX.to_vec()),
-        _ => {
-            let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
-            let range = Generator::SIZES;
-            match range.contains(&(bytes as usize)) {
-                true => Ok(vec![bytes as usize]),
-                false => Err(format!(
-                    "{} to {} bytes, or mix",
-                    range.start(),
-                    range.end()
-                )),
-            }
-        }
-    })?;
-    parameters.finish()?;
-    let sizes = sizes.unwrap_or_else(|| match content {
-        Content::Packets => Generator::MIX.to_vec(),
-        Content::Bytes => vec![64 << 10],
-    });
-    let make = move || Source::Generator(Generator::new(content, &sizes, pace, count));
-    Ok((content, Box::new(make)))
-}
-
 pub(crate) fn run(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode> {
     match arguments.command {
         Some(RecordCommand::List { volumes }) => run_list(&volumes, json),
@@ -329,7 +204,13 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     if !RingConfig::SEGMENT_BYTES.contains(&segment_bytes) || segment_bytes % 4096 != 0 {
         bail!("--segment-size is 4M to 1G, and a multiple of 4k");
     }
-    let (content, make) = source_of(&url)?;
+    let wanted = source::Wanted {
+        filter: arguments.filter,
+        snap_length: arguments.snap_length,
+    };
+    let (content, make) = source::open(&url, &wanted)?;
+    // Whatever it was needed for is open.
+    privilege::drop_packet_sockets()?;
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
     if arguments.new {
@@ -360,7 +241,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         };
         let ring = ring.map_err(anyhow::Error::from)?;
         let (id, capacity) = (ring.id(), ring.capacity_bytes());
-        let mut source = make();
+        let mut source = make.make();
         let told = |standing: Standing| sink(line(&standing, capacity, config.when_full));
         let recorded = record(ring, &mut source, &config, &stop, told).await;
         recorded
@@ -392,7 +273,8 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
 }
 
 fn lost(counts: &Counts) -> u64 {
-    counts.source_lost + counts.slow_lost + counts.failed_lost
+    let after = counts.socket_lost + counts.slow_lost + counts.failed_lost;
+    counts.source_lost + counts.interface_lost + after
 }
 
 /// Seconds of a recording that a ring of so many bytes holds at this rate; none where nothing came.
@@ -409,6 +291,12 @@ fn line(standing: &Standing, capacity: u64, when_full: WhenFull) -> Line {
         grouped(counts.kept),
         present::rate(standing.written_bytes as f64 / seconds),
     );
+    if let Some(fill) = standing.source_fill.filter(|&fill| fill >= 0.1) {
+        text.push_str(&format!(
+            "; {:.0}% of the kernel's ring waits",
+            fill * 100.0
+        ));
+    }
     if let Some(holds) = holds_seconds(capacity, standing.written_bytes, seconds) {
         text.push_str(&match when_full {
             WhenFull::GoRound => format!("; the ring holds {}", units::time_text(holds)),
@@ -448,6 +336,9 @@ fn counts_json(counts: &Counts) -> serde_json::Value {
         "lost_before": counts.source_lost,
         "lost_slow": counts.slow_lost,
         "lost_failed": counts.failed_lost,
+        "lost_socket": counts.socket_lost,
+        "lost_interface": counts.interface_lost,
+        "filtered": counts.filtered,
     })
 }
 
@@ -492,6 +383,14 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
     );
     for (count, words) in [
         (counts.source_lost, "before they came, as the source says"),
+        (
+            counts.interface_lost,
+            "by the interface, as the kernel counts (rx_dropped)",
+        ),
+        (
+            counts.socket_lost,
+            "in the kernel, because this recorder had no time for them",
+        ),
         (counts.slow_lost, "because the volumes were too slow"),
         (counts.failed_lost, "with volumes that failed"),
     ] {

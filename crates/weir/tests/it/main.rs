@@ -12,6 +12,7 @@ mod drawn;
 mod drive;
 mod gateway;
 mod images;
+mod interfaces;
 mod iscsi;
 mod laboratory;
 mod nfs;

@@ -9,7 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The only crates in which `unsafe` may stand.
-const UNSAFE_HOMES: &[&str] = &["memory", "reactor", "rbd", "fake-librbd", "testing"];
+const UNSAFE_HOMES: &[&str] = &[
+    "memory",
+    "reactor",
+    "libpcap",
+    "rbd",
+    "fake-librbd",
+    "testing",
+];
 
 /// Crates whose sources may read a clock or keep state in a thread: the reactor, which lends both
 /// to the others as parameters, the control plane, which is not on the data path, what starts load on several machines, the wire suite, the programs that it is

@@ -5,6 +5,8 @@
 //! or forbidden, [`Unavailable`] says which of the reasons it is and how to mend it.
 
 mod buffers;
+mod capture;
+mod card;
 mod feature;
 mod file;
 pub mod handles;
@@ -37,6 +39,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use weir_memory::Pool;
 
 pub use buffers::ReceiveBuffers;
+pub use capture::{
+    Capture, CaptureCounts, CaptureOptions, FilterInstruction, Frame, InterfaceInfo,
+};
 pub use feature::{Feature, FeatureState, Features, UnknownFeature};
 pub use unavailable::{KERNEL_NEEDED, Unavailable};
 

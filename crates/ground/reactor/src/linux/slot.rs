@@ -6,7 +6,7 @@
 //! that they need.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue, types};
@@ -227,6 +227,10 @@ impl Slot {
             Op::Receive { socket, into } => {
                 self.receive(descriptor(socket.handle()), into, receive_bytes)
             }
+            Op::Ready { socket } => {
+                let events = (libc::POLLIN | libc::POLLERR) as u32;
+                opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build()
+            }
             Op::Send { socket, gather } => {
                 self.gather(gather.slices());
                 self.send(descriptor(socket.handle()))
@@ -438,7 +442,7 @@ impl Slot {
             Op::Send { gather, .. } => self.advance(count, gather.len(), End::Unexpected),
             Op::Read { into, .. } => self.advance(count, segments_len(into), End::OfStream),
             Op::Write { data, .. } => self.advance(count, views_len(data), End::Unexpected),
-            Op::Connect { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
+            Op::Connect { .. } | Op::Ready { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
                 Next::Done(Ok(Output::Done))
             }
         }

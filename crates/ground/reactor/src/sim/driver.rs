@@ -1,6 +1,7 @@
 //! The driver of a simulated reactor.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use weir_memory::{Gather, Pool, Segment, View, segments_len, views_len};
@@ -272,6 +273,7 @@ fn describe(op: &Op) -> (&'static str, Handle) {
         Op::Accept { listener } => ("accept", listener.handle()),
         Op::Connect { socket, .. } => ("connect", socket.handle()),
         Op::Receive { socket, .. } => ("receive", socket.handle()),
+        Op::Ready { socket } => ("ready", Handle(socket.as_raw_fd() as u32)),
         Op::Send { socket, .. } => ("send", socket.handle()),
         Op::Read { file, .. } => ("read", file.handle()),
         Op::Write { file, .. } => ("write", file.handle()),
@@ -287,7 +289,11 @@ fn socket_of(op: &Op) -> Option<Handle> {
         Op::Connect { socket, .. } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
             Some(socket.handle())
         }
-        Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => None,
+        Op::Ready { .. }
+        | Op::Read { .. }
+        | Op::Write { .. }
+        | Op::Sync { .. }
+        | Op::Allocate { .. } => None,
     }
 }
 
@@ -310,6 +316,7 @@ fn go_on(state: &mut State, pool: &Pool, waiter: Waiter, running: &mut Running) 
                 receive_segment(state, waiter, socket.handle(), &mut segment[*from..], moved)
             }
         },
+        Op::Ready { .. } => Attempt::Ends(Err(io::ErrorKind::Unsupported.into())),
         Op::Send { socket, gather } => send(state, waiter, socket.handle(), gather, moved),
         Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
             disk_operation(state, waiter, &mut running.op, begun)
@@ -469,7 +476,11 @@ fn request(state: &State, op: &Op) -> (Handle, Request, bool) {
             Work::Allocate(*mode),
             false,
         ),
-        Op::Accept { .. } | Op::Connect { .. } | Op::Receive { .. } | Op::Send { .. } => {
+        Op::Accept { .. }
+        | Op::Connect { .. }
+        | Op::Receive { .. }
+        | Op::Ready { .. }
+        | Op::Send { .. } => {
             unreachable!("only files' operations reach the disk")
         }
     };

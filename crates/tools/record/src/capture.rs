@@ -1,0 +1,168 @@
+//! A network interface as a source.
+
+use std::io;
+use std::time::Duration;
+
+use weir_pcap::{Interface, Packet};
+use weir_reactor::Reactor;
+use weir_reactor::linux::{Capture, Frame, InterfaceInfo};
+
+use crate::supply::{LeftOut, Next, SourceError};
+
+/// The kernel's count of packets that an interface lost, those that its driver missed among them.
+const LOST: &str = "rx_dropped";
+
+/// Types of hardware (ARPHRD_ of linux/if_arp.h) and the types of link (LINKTYPE_) of what a packet socket yields of them.
+const LINK_TYPES: [(u16, u16); 12] = [
+    // Ethernet, and the loopback, which looks like it.
+    (1, 1),
+    (772, 1),
+    // Tunnels and whatever else has no header: IP.
+    (512, 101),
+    (768, 101),
+    (769, 101),
+    (776, 101),
+    (778, 101),
+    (65_534, 101),
+    // CAN, 802.11 without and with Radiotap, Netlink.
+    (280, 227),
+    (801, 105),
+    (803, 127),
+    (824, 253),
+];
+
+/// Packets of an interface, of one of its sockets.
+pub struct Live {
+    capture: Capture,
+    interface: Interface,
+    is_told: bool,
+    is_down: bool,
+    left_out: LeftOut,
+    /// Counts of the interface when the recording began, by name.
+    first: Vec<(String, u64)>,
+}
+
+impl Live {
+    /// The kernel hands over a block that is not full after a tenth of this.
+    pub(crate) const LINGER: Duration = Duration::from_millis(100);
+
+    /// A source of what a socket captures of the interface `name`; `filter` is for the description in the recording.
+    ///
+    /// # Errors
+    /// `Unsupported` where the interface has links of a type that no file of packets knows; or the system's.
+    pub fn new(
+        capture: Capture,
+        info: &InterfaceInfo,
+        name: &str,
+        snap_length: u32,
+        filter: Option<String>,
+    ) -> io::Result<Self> {
+        let known = LINK_TYPES
+            .iter()
+            .find(|(hardware, _)| *hardware == info.hardware);
+        let Some(&(_, link_type)) = known else {
+            let text = format!(
+                "{name} has links of type {} (linux/if_arp.h), which cannot be recorded",
+                info.hardware
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        };
+        let first = capture.card_counts()?;
+        // What the kernel counted while the capture was set up is nobody's loss.
+        capture.take_counts()?;
+        Ok(Live {
+            capture,
+            interface: Interface {
+                link_type,
+                snap_length,
+                name: Some(name.to_owned()),
+                speed: info.speed,
+                filter,
+                system: Some("linux".to_owned()),
+            },
+            is_told: false,
+            is_down: false,
+            left_out: LeftOut::default(),
+            first,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.interface.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn next(&mut self) -> Next<'_> {
+        if !std::mem::replace(&mut self.is_told, true) {
+            return Next::Interfaces(std::slice::from_ref(&self.interface));
+        }
+        match self.capture.next_frame() {
+            None => Next::Read,
+            Some(Frame { time, length, data }) => {
+                self.is_down = false;
+                Next::Packet(Packet {
+                    interface: 0,
+                    time,
+                    length,
+                    data,
+                    flags: None,
+                    dropped: None,
+                })
+            }
+        }
+    }
+
+    /// Waits for packets. An interface that is down is waited for; one that is gone ends the recording.
+    pub(crate) async fn wait(&mut self, reactor: &Reactor) -> Result<(), SourceError> {
+        if self.is_down && self.capture.is_gone() {
+            let name = self.name().to_owned();
+            return Err(SourceError::Gone { name });
+        }
+        match self.capture.ready(reactor).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => {
+                self.is_down = true;
+                Ok(())
+            }
+            Err(error) => Err(SourceError::Read {
+                name: self.name().to_owned(),
+                error,
+            }),
+        }
+    }
+
+    pub(crate) fn left_out(&mut self) -> LeftOut {
+        // What cannot be counted any more was counted before: the interface is gone, and waiting for it says so.
+        if let Ok(counts) = self.capture.take_counts() {
+            self.left_out.socket += counts.lost;
+        }
+        let losses = self.since_first();
+        let lost = losses.iter().find(|(name, _)| name == LOST);
+        self.left_out.interface = lost.map_or(self.left_out.interface, |(_, count)| *count);
+        self.left_out
+    }
+
+    /// Counts of the interface since the recording began.
+    fn since_first(&self) -> Vec<(String, u64)> {
+        let now = self.capture.card_counts().unwrap_or_default();
+        let since = now.into_iter().map(|(name, count)| {
+            let first = self.first.iter().find(|(first, _)| *first == name);
+            let count = count.saturating_sub(first.map_or(0, |(_, count)| *count));
+            (name, count)
+        });
+        since.collect()
+    }
+
+    /// Counts of the interface that moved since the recording began, by their names.
+    pub(crate) fn named_counts(&self) -> Option<String> {
+        let moved = self.since_first();
+        let moved = moved.iter().filter(|(_, count)| *count > 0);
+        let text: Vec<_> = moved
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        (!text.is_empty()).then(|| format!("counters of the interface: {}", text.join(", ")))
+    }
+
+    pub(crate) fn fill(&self) -> f64 {
+        self.capture.fill()
+    }
+}

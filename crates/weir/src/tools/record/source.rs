@@ -1,0 +1,265 @@
+//! Sources by their URLs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+
+use anyhow::{Context, bail};
+use weir_libpcap::Filter;
+use weir_plan::units;
+use weir_reactor::linux::{Capture, CaptureOptions, FilterInstruction};
+use weir_record::{Content, Generator, Input, Live, Pace, Source};
+use weir_volume::{Parameters, UrlError, VolumeUrl};
+
+/// Bits of the longest pace: a terabit a second.
+const RATE_MAX: f64 = 1e12;
+/// Packets, or blocks, that are made up at most.
+const COUNT_MAX: u64 = 1 << 53;
+/// Bytes of the kernel's ring of an interface.
+const KERNEL_RING: RangeInclusive<u64> = 2 << 20..=1 << 30;
+const KERNEL_RING_USUAL: u64 = 64 << 20;
+
+/// The filter that takes so many bytes of each packet: BPF_RET and BPF_K of linux/bpf_common.h.
+fn keep(bytes: u32) -> FilterInstruction {
+    FilterInstruction {
+        code: 0x06,
+        jump_true: 0,
+        jump_false: 0,
+        operand: bytes,
+    }
+}
+
+/// Bits a second.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    let rate = units::rate(text).map_err(|error| error.to_string())?;
+    match rate >= 1.0 && rate * 8.0 <= RATE_MAX {
+        true => Ok((rate * 8.0) as u64),
+        false => Err("up to 1 Tb/s".to_owned()),
+    }
+}
+
+/// The pace that a source's URL asks for.
+fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError> {
+    let rate = parameters.parsed("rate", parse_rate)?;
+    let own = match has_own {
+        true => parameters.parsed("pace", |text| match text {
+            "own" => Ok(Pace::Own),
+            "full" => Ok(Pace::Full),
+            _ => Err("own or full".to_owned()),
+        })?,
+        false => None,
+    };
+    Ok(match (rate, own) {
+        (Some(rate), _) => Pace::Rate(rate),
+        (None, own) => own.unwrap_or_default(),
+    })
+}
+
+/// A file, or standard input.
+fn input_of(path: &str) -> anyhow::Result<Box<dyn Read + Send>> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
+    Ok(Box::new(file))
+}
+
+/// The first connection to an address; whoever makes it sends what is recorded.
+struct Connection {
+    listener: Option<TcpListener>,
+    stream: Option<TcpStream>,
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(listener) = self.listener.take() {
+            self.stream = Some(listener.accept()?.0);
+        }
+        match &mut self.stream {
+            Some(stream) => stream.read(into),
+            None => Ok(0),
+        }
+    }
+}
+
+fn connection_of(address: &str) -> anyhow::Result<Box<dyn Read + Send>> {
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
+    eprintln!("waits for a connection at {}", listener.local_addr()?);
+    Ok(Box::new(Connection {
+        listener: Some(listener),
+        stream: None,
+    }))
+}
+
+/// A source that is made on the reactor that reads it.
+pub(super) struct Made(Box<dyn FnOnce() -> Source + Send>);
+
+impl Made {
+    /// Makes it.
+    pub(super) fn make(self) -> Source {
+        (self.0)()
+    }
+}
+
+/// Which of a source's packets are wanted, and how much of them.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) filter: Option<String>,
+    pub(super) snap_length: Option<u64>,
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("yes or no".to_owned()),
+    }
+}
+
+/// An interface, whose packets come from now on.
+fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Made> {
+    let (name, parameters) = (url.path(), url.parameters());
+    let ring = parameters.parsed("ring", |text| {
+        let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
+        let is_fit = KERNEL_RING.contains(&bytes) && bytes.is_multiple_of(1 << 20);
+        is_fit
+            .then_some(bytes)
+            .ok_or("2M to 1G, a multiple of 1M".to_owned())
+    })?;
+    let promiscuous = parameters.parsed("promiscuous", yes_or_no)?;
+    let outgoing = parameters.parsed("direction", |text| match text {
+        "in" => Ok(false),
+        "both" => Ok(true),
+        _ => Err("in or both".to_owned()),
+    })?;
+    parameters.finish()?;
+    if name.is_empty() {
+        bail!("interface: names no interface; `ip link` lists what there is");
+    }
+    let longest = weir_pcap::PACKET_BYTES_MAX as u64;
+    let snap = wanted.snap_length.unwrap_or(longest);
+    if !(16..=longest).contains(&snap) {
+        bail!("--snap-length is 16 to {longest}");
+    }
+    let snap = snap as u32;
+    let filter = match &wanted.filter {
+        Some(expression) => Some(Filter::for_interface(expression, name, snap)?.instructions()),
+        None => wanted.snap_length.map(|_| vec![keep(snap)]),
+    };
+    let options = CaptureOptions {
+        interface: name.to_owned(),
+        ring_bytes: ring.unwrap_or(KERNEL_RING_USUAL) as usize,
+        sockets: 1,
+        promiscuous: promiscuous.unwrap_or(true),
+        outgoing: outgoing.unwrap_or(true),
+        filter,
+    };
+    let (captures, info) = Capture::open(&options).map_err(explained)?;
+    if !info.offloads.is_empty() {
+        eprintln!(
+            "warning: {name} merges packets or leaves checksums undone before they are recorded: {} {} on; `ethtool -K {name} {}` records them as they are on the wire",
+            info.offloads.join(", "),
+            if info.offloads.len() == 1 {
+                "is"
+            } else {
+                "are"
+            },
+            info.offloads
+                .iter()
+                .map(|one| format!("{one} off"))
+                .collect::<Vec<_>>()
+                .join(" "),
+        );
+    }
+    let capture = captures.into_iter().next().expect("one was asked for");
+    let live = Live::new(capture, &info, name, snap, wanted.filter.clone())?;
+    Ok(Made(Box::new(move || Source::Live(Box::new(live)))))
+}
+
+/// Says how to get what is missing.
+fn explained(error: io::Error) -> anyhow::Error {
+    let is_forbidden = error.kind() == io::ErrorKind::PermissionDenied;
+    let error = anyhow::Error::from(error);
+    match is_forbidden {
+        true => error.context(
+            "packets of an interface need CAP_NET_RAW: run it as root, or `setcap cap_net_raw+ep` the program; to try it on interfaces of its own, `unshare -rn`",
+        ),
+        false => error,
+    }
+}
+
+/// Opens a source.
+pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
+    if url.scheme() == "interface" {
+        return Ok((Content::Packets, interface_of(url, wanted)?));
+    }
+    if wanted.snap_length.is_some() {
+        bail!("--snap-length is for interfaces: packets of other sources have come whole already");
+    }
+    let parameters = url.parameters();
+    let content = match (url.scheme(), url.path()) {
+        ("pcap", _) | ("generate", "packets") => Content::Packets,
+        ("bytes", _) | ("generate", "bytes") => Content::Bytes,
+        ("tcp", _) => parameters
+            .parsed("content", |text| match text {
+                "pcap" => Ok(Content::Packets),
+                "bytes" => Ok(Content::Bytes),
+                _ => Err("pcap or bytes".to_owned()),
+            })?
+            .unwrap_or(Content::Bytes),
+        ("generate", other) => {
+            bail!("generate:{other} is no source; there are generate:packets and generate:bytes")
+        }
+        (other, _) => {
+            bail!("{other}: is no source; there are interface:, pcap:, bytes:, tcp: and generate:")
+        }
+    };
+    if wanted.filter.is_some() && (content == Content::Bytes || url.scheme() == "generate") {
+        bail!("--filter is for packets of interfaces and files; {url} has none to choose from");
+    }
+    if url.scheme() != "generate" {
+        let pace = match url.scheme() {
+            // The sender has a pace, and waits where that is too fast.
+            "tcp" => Pace::Full,
+            _ => pace_of(&parameters, content == Content::Packets)?,
+        };
+        parameters.finish()?;
+        let from = match (url.scheme(), url.path()) {
+            ("tcp", path) => connection_of(path)?,
+            (scheme, "") => bail!("{scheme}: names no file; - is standard input"),
+            (_, path) => input_of(path)?,
+        };
+        let (name, filter) = (url.path().to_owned(), wanted.filter.clone());
+        let make = move || {
+            let input = Input::new(&name, content, pace, from).filtered_by(filter);
+            Source::Input(Box::new(input))
+        };
+        return Ok((content, Made(Box::new(make))));
+    }
+    let pace = pace_of(&parameters, false)?;
+    let count = parameters.number("count", 1..=COUNT_MAX)?;
+    let sizes = parameters.parsed("size", |text| match (text, content) {
+        ("mix", Content::Packets) => Ok(Generator::MIX.to_vec()),
+        _ => {
+            let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
+            let range = Generator::SIZES;
+            match range.contains(&(bytes as usize)) {
+                true => Ok(vec![bytes as usize]),
+                false => Err(format!(
+                    "{} to {} bytes, or mix",
+                    range.start(),
+                    range.end()
+                )),
+            }
+        }
+    })?;
+    parameters.finish()?;
+    let sizes = sizes.unwrap_or_else(|| match content {
+        Content::Packets => Generator::MIX.to_vec(),
+        Content::Bytes => vec![64 << 10],
+    });
+    let make = move || Source::Generator(Generator::new(content, &sizes, pace, count));
+    Ok((content, Made(Box::new(make))))
+}
