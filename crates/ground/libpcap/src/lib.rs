@@ -30,7 +30,7 @@ pub enum FilterError {
     Expression {
         /// The expression.
         expression: String,
-        /// What the library says.
+        /// The library's own words.
         reason: String,
     },
     /// The library cannot open the interface.
@@ -38,7 +38,7 @@ pub enum FilterError {
     Interface {
         /// The interface.
         interface: String,
-        /// What the library says.
+        /// The library's own words.
         reason: String,
     },
 }
@@ -323,7 +323,7 @@ mod tests {
         assert!(!filter.instructions().is_empty());
         assert!(filter.passes(60, &packet(1000, 53)));
         assert!(!filter.passes(60, &packet(53, 1000)));
-        // What was cut off cannot be looked at.
+        // Bytes that were cut off cannot be looked at.
         assert!(!filter.passes(60, &packet(1000, 53)[..20]));
         assert!(!filter.passes(0, &[]));
         let tagged = Filter::for_link("vlan 7", ETHERNET, 65_535).expect("a filter");

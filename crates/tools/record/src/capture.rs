@@ -68,7 +68,7 @@ impl Live {
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         };
         let first = capture.card_counts()?;
-        // What the kernel counted while the capture was set up is nobody's loss.
+        // Packets that the kernel counted while the capture was set up are nobody's loss.
         capture.take_counts()?;
         Ok(Live {
             capture,
@@ -131,7 +131,7 @@ impl Live {
     }
 
     pub(crate) fn left_out(&mut self) -> LeftOut {
-        // What cannot be counted any more was counted before: the interface is gone, and waiting for it says so.
+        // Where nothing can be counted any more, all was counted before: the interface is gone, and waiting for it says so.
         if let Ok(counts) = self.capture.take_counts() {
             self.left_out.socket += counts.lost;
         }

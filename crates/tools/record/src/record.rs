@@ -171,12 +171,12 @@ struct Run {
     has_interfaces: bool,
     /// The volumes held the source up, and what waited in its own buffer since was not all taken.
     is_behind: bool,
-    /// What the source left out, as last counted, and when.
+    /// Packets that the source left out, as last counted, and when.
     left_out: LeftOut,
     counted: Instant,
     /// The counts that were last written.
     told_counts: Counts,
-    /// Where it was asked to stop: when it does so at the latest, and the time from which on packets are not taken any more.
+    /// It was asked to stop: when it does so at the latest, and the time from which on packets are not taken any more.
     stops_at: Option<Instant>,
     stops_before: Option<u64>,
 }

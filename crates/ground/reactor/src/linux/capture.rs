@@ -51,15 +51,15 @@ pub struct CaptureOptions {
     pub ring_bytes: usize,
     /// Sockets among which the packets are divided, by flow.
     pub sockets: u16,
-    /// Whether the interface takes packets that are for others.
+    /// The interface takes packets that are for others, too.
     pub promiscuous: bool,
-    /// Whether packets that this machine sends are taken.
+    /// Packets that this machine sends are taken, too.
     pub outgoing: bool,
     /// Says which packets are taken, and how many bytes of each. None: all, whole.
     pub filter: Option<Vec<FilterInstruction>>,
 }
 
-/// What an interface is.
+/// Properties of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceInfo {
     /// Its number, which is another one when it is made again.
@@ -68,7 +68,7 @@ pub struct InterfaceInfo {
     pub hardware: u16,
     /// Bits a second, where its driver says so.
     pub speed: Option<u64>,
-    /// What of it merges packets, or leaves checksums undone, before a capture sees them; as `ethtool -k` names it.
+    /// Offloads that merge packets, or leave checksums undone, before a capture sees them; as `ethtool -k` names them.
     pub offloads: Vec<&'static str>,
 }
 
@@ -373,7 +373,7 @@ impl Capture {
     }
 
     fn is_handed_over(&self, block: usize) -> bool {
-        // What the kernel wrote before it said so is seen after this.
+        // All that the kernel wrote before it said so is seen after this.
         self.status(block).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 

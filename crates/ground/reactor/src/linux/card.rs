@@ -1,4 +1,4 @@
-//! What the kernel and a driver say of a network interface: netdevice(7), and the interface of ethtool(8) (linux/ethtool.h).
+//! Properties and counts of a network interface, as the kernel and its driver tell them: netdevice(7), and the interface of ethtool(8) (linux/ethtool.h).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -62,7 +62,7 @@ fn request_for(interface: &str) -> libc::ifreq {
     request
 }
 
-/// What an interface is.
+/// Properties of an interface.
 pub(super) fn info(socket: &OwnedFd, interface: &str) -> io::Result<InterfaceInfo> {
     let text = format!("there is no interface {interface}; `ip link` lists what there is");
     let missing = || io::Error::new(io::ErrorKind::NotFound, text);

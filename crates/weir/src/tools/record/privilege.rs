@@ -1,4 +1,4 @@
-//! What a recorder may do is given up once it is done.
+//! Rights that a recorder needs to open a source are given up once it is open.
 
 use anyhow::Context;
 use rustix::thread::{
