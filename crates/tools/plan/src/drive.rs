@@ -16,6 +16,15 @@ pub struct Window {
     pub rate: f64,
 }
 
+/// A part of a pass in which a drive is written at one rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Phase {
+    /// Bytes that are written in it.
+    pub bytes: f64,
+    /// Bytes per second, in the mean.
+    pub rate: f64,
+}
+
 /// A drive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drive {
@@ -31,6 +40,8 @@ pub struct Drive {
     pub seen_seconds: f64,
     /// The mean rate of the slowest pass.
     pub mean: f64,
+    /// The phases of the passes that count, one after the other; empty where they are not known, or are an array's.
+    pub phases: Vec<Phase>,
     /// The longest time without a completion; 0 where nobody said.
     pub gap_seconds: f64,
     /// What [`Drive::gap_seconds`] is.
@@ -480,6 +491,13 @@ fn of_stored(
         });
     }
     let phases = || passes.iter().flat_map(|pass| &pass.phases);
+    let mean_phases = phases().filter_map(|of| {
+        let rate = of.rate.as_ref()?;
+        let rate = rate.mean.or(rate.median)?;
+        let bytes = rate * of.seconds;
+        Some(Phase { bytes, rate })
+    });
+    let mean_phases = mean_phases.filter(|of| of.rate > 0.0).collect();
     let gaps: Option<Vec<f64>> = phases().map(|of| of.longest_gap_seconds).collect();
     let slowest = phases().map(|of| of.slowest_write_seconds);
     let (gap_seconds, gap) = match gaps {
@@ -523,6 +541,7 @@ fn of_stored(
         capacity: stored.capacity_bytes,
         capacity_source: source,
         mean,
+        phases: mean_phases,
         gap_seconds,
         gap,
         windows,
@@ -562,6 +581,7 @@ impl Drive {
             }],
             seen_seconds: 0.0,
             mean: rate,
+            phases: Vec::new(),
             gap_seconds: 0.0,
             gap: GapKind::Unknown,
             data_sheet: None,
@@ -634,6 +654,7 @@ impl Drive {
             windows: windows.collect(),
             seen_seconds: of().map(|drive| drive.seen_seconds).fold(0.0, f64::max),
             mean: of().map(|drive| drive.mean).fold(f64::INFINITY, f64::min),
+            phases: Vec::new(),
             gap_seconds: longest.gap_seconds,
             gap: longest.gap,
             data_sheet: data_sheet.map(|of| of.0),

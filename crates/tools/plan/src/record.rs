@@ -12,6 +12,9 @@
 
 mod buffered;
 mod endurance;
+mod loss;
+
+pub use loss::first_loss;
 
 use crate::drive::{Drive, Found, GapKind, TRIMMED, Window};
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
@@ -721,6 +724,24 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
         }),
         each("drives-mean", "Drives by the mean, for comparison", "drives", worked, |of| count(of.by_mean)),
     ];
+    if worked.iter().any(|of| !of.design.drive.phases.is_empty()) {
+        let row = each(
+            "first-loss-less",
+            "One drive less loses the first byte after",
+            "seconds",
+            worked,
+            |of| {
+                let drive = &of.design.drive;
+                let fewer = of.needed.drives - 1;
+                match first_loss(drive, fewer, wanted, buffer.value) {
+                    _ if drive.phases.is_empty() || fewer == 0 => unknown(),
+                    Some(seconds) => Cell::new(seconds, time_text(seconds), Source::Derived),
+                    None => Cell::word("never in the passes that were measured", Source::Derived),
+                }
+            },
+        );
+        rows.push(row.how("as fast as each phase lets the drives write, from empty drives on, until the buffer is full"));
+    }
     if worked
         .iter()
         .any(|of| of.design.drive.gap != GapKind::Unknown)

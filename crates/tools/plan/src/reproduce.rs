@@ -17,7 +17,7 @@ use checks::{Check, Word, agree, check_section, disagreements, own_section};
 
 use crate::drive::Drive;
 use crate::published::{self, PublishedDrive};
-use crate::record::{RecordError, margins_for, needed};
+use crate::record::{RecordError, first_loss, margins_for, needed};
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
 use crate::units::{SECONDS_OF_DAY, SECONDS_OF_YEAR, percent_text, rate_text, time_text};
 
@@ -30,6 +30,25 @@ fn number(value: f64, decimals: usize) -> String {
     weir_report::words::trimmed(value, decimals)
 }
 
+/// A run of the recorder itself on modelled drives, in simulated time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// Why so many drives.
+    pub why: String,
+    /// Drives.
+    pub drives: u64,
+    /// One of them, as `weir drive` found it.
+    pub drive: Drive,
+    /// Bytes of its buffer.
+    pub buffer: f64,
+    /// Bytes that the line brought.
+    pub received_bytes: f64,
+    /// The share of these that was lost.
+    pub lost: f64,
+    /// When the first of them was, in seconds.
+    pub first_lost: Option<f64>,
+}
+
 /// The recorder's article: the published drives beside what `weir drive` found of the same drives (modelled ones, or others), by the published drive's name.
 /// What was given of no published drive stands in columns of its own. `buffer` is bytes.
 ///
@@ -39,6 +58,7 @@ pub fn recorder(
     measured: &BTreeMap<String, Drive>,
     others: &[Drive],
     buffer: f64,
+    ran: &[Ran],
 ) -> Result<Sheet, RecordError> {
     let published = published::drives();
     let line = published.line();
@@ -52,6 +72,9 @@ pub fn recorder(
     sheet
         .sections
         .push(counts_section(&published.drives, measured, line, buffer)?);
+    if !ran.is_empty() {
+        sheet.sections.push(ran_section(ran, line));
+    }
     if !others.is_empty() {
         sheet.sections.push(others_section(others, line, buffer)?);
     }
@@ -215,6 +238,39 @@ fn counts_section(
             .how("n - 1 < line (1 + m) / rate <= n"),
         ],
     })
+}
+
+fn ran_section(ran: &[Ran], line: f64) -> Section {
+    let each = |cell: &dyn Fn(&Ran) -> Cell| ran.iter().map(cell).collect::<Vec<_>>();
+    let seconds = |of: Option<f64>, source| match of {
+        Some(of) => Cell::new(of, time_text(of), source),
+        None => Cell::word("nothing is lost", source),
+    };
+    let row = |name: &str, label: &str, unit: &str, cells| Row::new(name, label, unit, cells);
+    Section {
+        name: "ran".to_owned(),
+        title: format!("The recorder itself, simulated, at {}", rate_text(line)),
+        words: String::new(),
+        columns: ran.iter().map(|of| of.why.clone()).collect(),
+        rows: vec![
+            row("drives", "Drives", "drives", each(&|of| Cell::count(of.drives, Source::Derived))),
+            row("received", "Bytes that came", "bytes", each(&|of| {
+                let text = crate::units::bytes_text(of.received_bytes);
+                Cell::new(of.received_bytes, text, Source::Given)
+            })),
+            row("lost", "Lost", "fraction", each(&|of| {
+                Cell::new(of.lost, percent_text(of.lost), Source::Modelled)
+            })),
+            row("first-lost", "First loss after", "seconds", each(&|of| {
+                seconds(of.first_lost, Source::Modelled)
+            })),
+            row("first-lost-planned", "First loss by arithmetic", "seconds", each(&|of| {
+                let at = first_loss(&of.drive, of.drives, line, of.buffer);
+                seconds(at, Source::Derived)
+            }))
+            .how("each phase of weir drive as fast as it was, until the buffer is full; the plan's row 'One drive less loses the first byte after'"),
+        ],
+    }
 }
 
 fn others_section(others: &[Drive], line: f64, buffer: f64) -> Result<Section, RecordError> {
@@ -382,7 +438,7 @@ mod tests {
         }
         // Of these two no sentence is kept, so that none is printed.
         let others = [
-            recorder(&BTreeMap::new(), &[], 0.0).unwrap(),
+            recorder(&BTreeMap::new(), &[], 0.0, &[]).unwrap(),
             vsphere(&Measured::new()),
             nfs(&[], None),
         ];
@@ -398,7 +454,7 @@ mod tests {
 
     #[test]
     fn what_is_derived_is_not_called_published() {
-        let sheet = recorder(&BTreeMap::new(), &[], 0.0).unwrap();
+        let sheet = recorder(&BTreeMap::new(), &[], 0.0, &[]).unwrap();
         let counts = sheet.sections.iter().find(|of| of.name == "counts");
         for row in &counts.unwrap().rows {
             let is_published = row.cells.iter().any(|of| of.source == Source::Published);
@@ -454,7 +510,7 @@ mod tests {
 
     #[test]
     fn the_recorders_last_column_follows_from_no_single_rule() {
-        let sheet = recorder(&BTreeMap::new(), &[], 0.0).unwrap();
+        let sheet = recorder(&BTreeMap::new(), &[], 0.0, &[]).unwrap();
         let found = verdicts(&sheet);
         assert!(!found["one-rule"]);
         for name in ["hours", "overwrites", "years"] {
@@ -483,7 +539,7 @@ mod tests {
         let run = Drive::steady("a run", 1.5e9, Some(1e12), Source::Measured);
         let other = Drive::steady("another", 5e9, None, Source::Measured);
         let measured = BTreeMap::from([("970-evo-plus".to_owned(), run)]);
-        let sheet = recorder(&measured, &[other], 0.0).unwrap();
+        let sheet = recorder(&measured, &[other], 0.0, &[]).unwrap();
         assert_eq!(sheet.cell("counts", "by-run", 0).unwrap().value, Some(9.0));
         assert_eq!(sheet.cell("counts", "by-run", 1).unwrap().text, "not run");
         assert_eq!(sheet.cell("others", "drives", 0).unwrap().value, Some(3.0));

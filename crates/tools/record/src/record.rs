@@ -110,6 +110,8 @@ pub struct Recorded {
     pub committed_bytes: u64,
     /// Time that it took.
     pub elapsed: Duration,
+    /// After which time the first packet was lost here; none: none was.
+    pub first_lost: Option<Duration>,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
 }
@@ -144,6 +146,7 @@ pub async fn record(
         told_counts: Counts::default(),
         stops_at: None,
         stops_before: None,
+        first_lost: None,
         counted: reactor.now(),
         reactor,
     };
@@ -159,6 +162,7 @@ pub async fn record(
         counts: figures.counts,
         committed_bytes: figures.committed_bytes,
         elapsed: run.reactor.now() - run.began,
+        first_lost: run.first_lost,
         failures: run.writer.take_failures(),
     })
 }
@@ -179,6 +183,7 @@ struct Run {
     /// It was asked to stop: when it does so at the latest, and the time from which on packets are not taken any more.
     stops_at: Option<Instant>,
     stops_before: Option<u64>,
+    first_lost: Option<Duration>,
 }
 
 impl Run {
@@ -268,6 +273,9 @@ impl Run {
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
             };
+            if is_lost {
+                self.first_lost.get_or_insert(now - self.began);
+            }
             self.writer.count(|counts| {
                 counts.received += 1;
                 counts.received_bytes += bytes as u64;
@@ -329,6 +337,10 @@ impl Run {
         let before = std::mem::replace(&mut self.left_out, now);
         let lost = now.socket - before.socket;
         let is_behind = self.is_behind;
+        if lost > 0 {
+            self.first_lost
+                .get_or_insert(self.reactor.now() - self.began);
+        }
         self.writer.count(|counts| {
             counts.received += lost;
             *(match is_behind {

@@ -1,6 +1,7 @@
 //! `weir record`: streams onto a ring of volumes, and back by time.
 
 mod privilege;
+mod simulated;
 mod source;
 
 use std::fs::File;
@@ -17,6 +18,7 @@ use uuid::Uuid;
 use weir_block::Volume;
 use weir_block::size::Size;
 use weir_lab::secret::without_in_text;
+use weir_load::Stop;
 use weir_plan::units;
 use weir_record::{
     Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Standing, RecordConfig,
@@ -25,6 +27,7 @@ use weir_record::{
 use weir_volume::{Access, VolumeUrl};
 
 use super::destroy::DestroyArguments;
+use super::interrupt::end_on_interrupt;
 use super::present::{self, Line, Progress, grouped};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
@@ -67,6 +70,9 @@ pub(crate) struct RecordArguments {
     /// Keep so many bytes of each packet of an interface
     #[arg(long, value_name = "SIZE", value_parser = size)]
     snap_length: Option<u64>,
+    /// Run the recorder on modelled drives (ssd:) and on a clock of their own, with a source that generates; nothing is stored
+    #[arg(long, requires = "new")]
+    simulated: bool,
     #[command(flatten)]
     destroy: DestroyArguments,
 }
@@ -211,6 +217,34 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     let (content, make) = source::open(&url, &wanted)?;
     // Whatever it was needed for is open.
     privilege::drop_packet_sockets()?;
+    let config = RecordConfig {
+        when_full: arguments.when_full,
+        sync: arguments.sync,
+        buffer_bytes: arguments.buffer,
+    };
+    let new = arguments.new.then_some(RingConfig {
+        content,
+        segment_bytes,
+    });
+    if arguments.simulated {
+        if url.scheme() != "generate" {
+            bail!(
+                "--simulated has a clock of its own, which only generate: goes by, and not {url}"
+            );
+        }
+        let stop = Stop::new();
+        end_on_interrupt(&stop)?;
+        let progress = Progress::start();
+        let mut sink = progress.sink();
+        let told = move |standing: Standing, capacity| {
+            sink(line(&standing, capacity, config.when_full));
+        };
+        let ring = new.expect("it requires --new");
+        let (ring, capacity, recorded) =
+            simulated::run(&arguments.volumes, ring, make, config, &stop, told)?;
+        drop(progress);
+        return told_of(ring, capacity, content, &recorded, json);
+    }
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
     if arguments.new {
@@ -222,15 +256,6 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             session.check_not_held(volume, url)?;
         }
     }
-    let config = RecordConfig {
-        when_full: arguments.when_full,
-        sync: arguments.sync,
-        buffer_bytes: arguments.buffer,
-    };
-    let new = arguments.new.then_some(RingConfig {
-        content,
-        segment_bytes,
-    });
     let stop = session.stop.clone();
     let progress = Progress::start();
     let mut sink = progress.sink();
@@ -255,14 +280,25 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         }
         _ => error,
     })?;
+    told_of(ring, capacity, content, &recorded, json)
+}
+
+/// Tells how a recording went.
+fn told_of(
+    ring: Uuid,
+    capacity: u64,
+    content: Content,
+    recorded: &Recorded,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     for failure in &recorded.failures {
         eprintln!("warning: {}", without_in_text(&failure.to_string()));
     }
     if json {
-        let told = record_json(ring, capacity, &recorded);
+        let told = record_json(ring, capacity, recorded);
         println!("{}", serde_json::to_string_pretty(&told)?);
     } else {
-        super::print(&record_text(&recorded, content, capacity))?;
+        super::print(&record_text(recorded, content, capacity))?;
     }
     let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
     Ok(if is_well {
@@ -352,6 +388,7 @@ fn record_json(ring: Uuid, capacity: u64, recorded: &Recorded) -> serde_json::Va
         "committed_bytes": recorded.committed_bytes,
         "ring_holds_seconds": holds_seconds(capacity, recorded.committed_bytes, seconds),
         "elapsed_seconds": seconds,
+        "first_lost_seconds": recorded.first_lost.map(|at| at.as_secs_f64()),
         "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
         "failures": recorded.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
@@ -397,6 +434,12 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
         if count > 0 {
             text.push_str(&format!("lost     {} {words}\n", grouped(count)));
         }
+    }
+    if let Some(at) = recorded.first_lost {
+        text.push_str(&format!(
+            "the first was lost after {:.3} s\n",
+            at.as_secs_f64()
+        ));
     }
     if let Some(holds) = holds_seconds(capacity, recorded.committed_bytes, seconds) {
         let holds = units::time_text(holds);

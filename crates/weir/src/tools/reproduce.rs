@@ -4,6 +4,7 @@
 
 mod gateways;
 mod nfs;
+mod recorder;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use weir_plan::cluster::{self, Configuration, MeasuredCurve};
 use weir_plan::drive::{self, Drive, WhenFull};
 use weir_plan::points::{self, Points};
 use weir_plan::published;
-use weir_plan::reproduce::{self, Beside};
+use weir_plan::reproduce::{self, Beside, Ran};
 use weir_plan::sheet::Source;
 use weir_plan::units;
 use weir_volume::VolumeUrl;
@@ -205,6 +206,7 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
     let mut others: Vec<Drive> = Vec::new();
     let mut commands: Vec<String> = Vec::new();
     let own = Own::start()?;
+    let mut ran: Vec<Ran> = Vec::new();
     let mut qualify = |command: Vec<String>| -> anyhow::Result<Vec<Drive>> {
         let shown = weir_lab::secret::without(&command).join(" ");
         let stored = own.run(&command)?;
@@ -260,9 +262,12 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
                 measured.insert(name.to_owned(), drive);
             }
         }
+        let (runs, commands_of_runs) = recorder::run(&own, arguments.seed)?;
+        ran = runs;
+        commands.extend(commands_of_runs);
     }
     let buffer = arguments.buffer.unwrap_or(BUFFER_BYTES);
-    let mut sheet = reproduce::recorder(&measured, &others, buffer)?;
+    let mut sheet = reproduce::recorder(&measured, &others, buffer, &ran)?;
     sheet.caveats.extend(commands);
     arguments.sheet.finish(sheet, json)
 }

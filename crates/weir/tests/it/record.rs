@@ -219,3 +219,34 @@ fn a_killed_recorder_loses_its_last_moments_at_most() {
         assert_eq!(newest["is_closed"], false, "it did not end in order");
     }
 }
+
+#[test]
+fn on_modelled_drives_enough_of_them_lose_nothing_and_too_few_do() {
+    let recorded = |drives: usize| {
+        let drives: Vec<_> = (1..=drives)
+            .map(|seed| format!("ssd:970-evo-plus-1tb?size=1GiB&seed={seed}"))
+            .collect();
+        let source = format!(
+            "generate:bytes?rate=100Gb/s&size=256k&count={}",
+            drives.len() * 4096
+        );
+        json(&format!(
+            "{source} {} --new --simulated --buffer 256M --segment-size 4M",
+            drives.join(" ")
+        ))
+    };
+    let enough = recorded(8);
+    assert_eq!(enough["counts"]["lost_slow"], 0, "{enough}");
+    assert_eq!(enough["first_lost_seconds"], Value::Null);
+    let few = recorded(4);
+    let (lost, at) = (&few["counts"]["lost_slow"], &few["first_lost_seconds"]);
+    assert!(lost.as_u64() > Some(0) && at.as_f64() > Some(0.0), "{few}");
+    fails(
+        "generate:bytes?count=1 null:?size=1G --new --simulated",
+        &["null:?size=1G is none"],
+    );
+    fails(
+        "bytes:- ssd:970-evo-plus-1tb?size=1GiB --new --simulated",
+        &["a clock of its own"],
+    );
+}
