@@ -16,6 +16,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_limit::canned;
 use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
+use weir_limit::datagrams::Sending;
 use weir_limit::processor;
 use weir_limit::server::{self, ServerConfig};
 use weir_limit::work::{Direction, Work};
@@ -42,6 +43,24 @@ enum Command {
     Canned(Canned),
     /// Copy blocks from one buffer to others, with a checksum (CRC32C) of each full one; prints how fast as JSON
     Copy(Copy),
+    /// Send datagrams (UDP) that nobody need receive; prints how many as JSON
+    Send(Send),
+}
+
+#[derive(Debug, Args)]
+struct Send {
+    /// The peer
+    #[arg(value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+    /// Bytes of each
+    #[arg(long, value_name = "BYTES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(0..=9000))]
+    size: u16,
+    /// For how long
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Datagrams a second; as many as there can be, where it is not given
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
 }
 
 #[derive(Debug, Args)]
@@ -124,6 +143,12 @@ fn run() -> anyhow::Result<()> {
         Command::Copy(copy) => print(&weir_limit::copy::run(Duration::from_secs_f64(
             copy.seconds,
         ))),
+        Command::Send(send) => print(&weir_limit::datagrams::send(&Sending {
+            to: send.to,
+            bytes: send.size.into(),
+            time: Duration::from_secs_f64(send.seconds),
+            rate: send.rate,
+        })?),
     }
 }
 
