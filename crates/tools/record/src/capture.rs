@@ -38,6 +38,7 @@ pub struct Live {
     is_told: bool,
     is_down: bool,
     left_out: LeftOut,
+    is_first: bool,
     /// Counts of the interface when the recording began, by name.
     first: Vec<(String, u64)>,
 }
@@ -46,7 +47,8 @@ impl Live {
     /// The kernel hands over a block that is not full after a tenth of this.
     pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-    /// A source of what a socket captures of the interface `name`; `filter` is for the description in the recording.
+    /// A source of what a socket captures of the interface `name`; `filter` is for the description in the recording. The first one of several counts
+    /// for the interface.
     ///
     /// # Errors
     /// `Unsupported` where the interface has links of a type that no file of packets knows; or the system's.
@@ -56,6 +58,7 @@ impl Live {
         name: &str,
         snap_length: u32,
         filter: Option<String>,
+        is_first: bool,
     ) -> io::Result<Self> {
         let known = LINK_TYPES
             .iter()
@@ -83,6 +86,7 @@ impl Live {
             is_told: false,
             is_down: false,
             left_out: LeftOut::default(),
+            is_first,
             first,
         })
     }
@@ -143,6 +147,9 @@ impl Live {
 
     /// Counts of the interface since the recording began.
     fn since_first(&self) -> Vec<(String, u64)> {
+        if !self.is_first {
+            return Vec::new();
+        }
         let now = self.capture.card_counts().unwrap_or_default();
         let since = now.into_iter().map(|(name, count)| {
             let first = self.first.iter().find(|(first, _)| *first == name);

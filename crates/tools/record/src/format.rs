@@ -16,6 +16,8 @@ pub(crate) const MEMBERS_MAX: u32 = 1024;
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 64 << 10];
 /// Place of the first slot.
 pub(crate) const SLOTS_AT: u64 = 1 << 20;
+/// Streams of a recording at most.
+pub(crate) const STREAMS_MAX: u32 = 1024;
 /// Blocks of a segment before its first chunk: its commit records.
 pub(crate) const COMMIT_BLOCKS: u32 = 2;
 /// Chunks of one segment at most: as many as a commit record names.
@@ -248,6 +250,20 @@ pub struct Counts {
     pub filtered: u64,
 }
 
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.kept += other.kept;
+        self.source_lost += other.source_lost;
+        self.slow_lost += other.slow_lost;
+        self.failed_lost += other.failed_lost;
+        self.socket_lost += other.socket_lost;
+        self.interface_lost += other.interface_lost;
+        self.filtered += other.filtered;
+    }
+}
+
 /// A chunk of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk {
@@ -268,6 +284,9 @@ pub(crate) struct Commit {
     pub(crate) sequence: u64,
     /// The recording that it is of.
     pub(crate) recording: Uuid,
+    /// The stream of it, from 0 on, and how many it has.
+    pub(crate) stream: u32,
+    pub(crate) streams: u32,
     /// Grows with each record of the segment.
     pub(crate) edition: u32,
     /// Nothing is added any more.
@@ -312,6 +331,8 @@ impl Commit {
             for count in [counts.socket_lost, counts.interface_lost, counts.filtered] {
                 fields.u64(count);
             }
+            fields.u32(self.stream);
+            fields.u32(self.streams);
             let list = &mut std::mem::take(&mut fields.0);
             // The rest of the head is kept free.
             let rest = std::mem::take(list);
@@ -334,6 +355,8 @@ impl Commit {
             ring: Uuid::from_bytes(read.take()),
             sequence: read.u64(),
             recording: Uuid::from_bytes(read.take()),
+            stream: 0,
+            streams: 0,
             edition: read.u32(),
             is_closed: false,
             is_first: false,
@@ -359,6 +382,11 @@ impl Commit {
         commit.counts.socket_lost = read.u64();
         commit.counts.interface_lost = read.u64();
         commit.counts.filtered = read.u64();
+        commit.stream = read.u32();
+        commit.streams = read.u32().max(1);
+        if commit.stream >= commit.streams || commit.streams > STREAMS_MAX {
+            return Err(Defect::Damaged);
+        }
         if count > CHUNKS_MAX {
             return Err(Defect::Damaged);
         }
@@ -419,6 +447,8 @@ mod tests {
             ring: Uuid::from_u128(7),
             sequence: 1 << 33,
             recording: Uuid::from_u128(8),
+            stream: 1,
+            streams: 2,
             edition: 3,
             is_closed: true,
             is_first: false,

@@ -18,6 +18,7 @@ mod read;
 mod record;
 mod ring;
 mod source;
+mod streams;
 mod supply;
 mod writer;
 
@@ -26,7 +27,8 @@ pub use format::{Content, Counts, Defect};
 pub use generator::Generator;
 pub use input::Input;
 pub use read::{Damage, Extract, Extracted, Listed, Output, ReadError, extract, follow, list};
-pub use record::{Ended, Progress, RecordConfig, RecordError, Recorded, record};
-pub use ring::{Ring, RingConfig, RingError, WhenFull};
+pub use record::{Ended, Progress, RecordConfig, RecordError, Recorded, record, record_stream};
+pub use ring::{Ring, RingConfig, RingError, SharedRing, WhenFull};
 pub use source::Source;
+pub use streams::Streams;
 pub use supply::{Pace, SourceError};

@@ -1,6 +1,6 @@
 //! Recordings: listed, checked, and extracted by time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use uuid::Uuid;
 use weir_digest::Digest;
 use weir_load::{LaneError, Stop};
-use weir_pcap::{Found, Interface, PcapError, Reader, Statistics, write};
+use weir_pcap::{Found, Interface, Packet, PcapError, Reader, Statistics, write};
 use weir_reactor::Task;
 
-use crate::format::{BLOCK_BYTES, Chunk, Content, Counts};
+use crate::format::{BLOCK_BYTES, Chunk, Commit, Content, Counts};
 use crate::ring::{Member, Ring, Segments};
 
 /// A recording in a ring.
@@ -40,38 +40,49 @@ pub struct Listed {
 /// The recordings of a ring, the earliest first.
 #[must_use]
 pub fn list(ring: &Ring) -> Vec<Listed> {
-    let mut all: Vec<Listed> = Vec::new();
-    for Segments { commit, .. } in &ring.segments {
-        let is_new = all
-            .last()
-            .is_none_or(|last| last.recording != commit.recording);
-        if is_new {
-            all.push(Listed {
-                recording: commit.recording,
-                first: u64::MAX,
-                last: 0,
-                packets: 0,
-                bytes: 0,
-                segments: 0,
-                is_cut: !commit.is_first,
-                is_closed: false,
-                counts: Counts::default(),
-            });
-        }
-        let listed = all.last_mut().expect("it was added");
+    let recordings = recordings_of(&ring.segments).map(listed);
+    // One of which nothing is there has no times.
+    recordings.filter(|one| one.bytes > 0).collect()
+}
+
+/// The segments of each recording: none begins before the one before it has ended.
+fn recordings_of(segments: &[Segments]) -> impl Iterator<Item = &[Segments]> {
+    segments.chunk_by(|one, next| one.commit.recording == next.commit.recording)
+}
+
+fn listed(segments: &[Segments]) -> Listed {
+    let newest = &segments[segments.len() - 1].commit;
+    let mut listed = Listed {
+        recording: newest.recording,
+        first: u64::MAX,
+        last: 0,
+        packets: 0,
+        bytes: 0,
+        segments: segments.len() as u64,
+        is_cut: false,
+        is_closed: false,
+        counts: Counts::default(),
+    };
+    let mut begun = 0;
+    let mut last: BTreeMap<u32, &Commit> = BTreeMap::new();
+    for Segments { commit, .. } in segments {
         for chunk in &commit.chunks {
             listed.first = listed.first.min(chunk.first);
             listed.last = listed.last.max(chunk.last);
             listed.packets += u64::from(chunk.packets);
             listed.bytes += u64::from(chunk.bytes);
         }
-        listed.segments += 1;
-        listed.is_closed = commit.is_last;
-        listed.counts = commit.counts;
+        begun += u32::from(commit.is_first);
+        last.insert(commit.stream, commit);
     }
-    // One of which nothing is there has no times.
-    all.retain(|one| one.bytes > 0);
-    all
+    listed.is_cut = begun < newest.streams;
+    let ended = last.values().filter(|commit| commit.is_last).count();
+    // Of a stream that ended early there may be nothing left.
+    listed.is_closed = ended == last.len();
+    for commit in last.values() {
+        listed.counts += commit.counts;
+    }
+    listed
 }
 
 /// A chunk that cannot be read as it was written.
@@ -151,7 +162,7 @@ pub struct Extracted {
     pub damaged: Vec<Damage>,
 }
 
-/// Chunks that are read ahead.
+/// Chunks of each stream that are read ahead.
 const AHEAD: usize = 8;
 
 /// A chunk that is being read.
@@ -160,12 +171,49 @@ struct Reading<'a> {
     chunk: &'a Chunk,
     member: Rc<Member>,
     data: Task<Result<Vec<u8>, LaneError>>,
-    /// It is the first of a recording that follows another one; when that one ended.
-    follows: Option<u64>,
 }
 
-/// Extracts packets as one file of pcapng, or bytes as they came. Chunks that are damaged are named and left out. To check a ring, extract
-/// all of it to nothing.
+/// A packet, or counts, of a chunk that was read, numbered as in the output.
+enum Item {
+    Packet(Packet<'static>, Range<usize>),
+    /// Those of a stream.
+    Statistics(u32, Statistics),
+}
+
+impl Item {
+    fn time(&self) -> u64 {
+        match self {
+            Item::Packet(packet, _) => packet.time,
+            Item::Statistics(_, statistics) => statistics.time,
+        }
+    }
+}
+
+/// A stream of a recording that is read.
+struct Feed<'a> {
+    stream: u32,
+    /// Chunks that are wanted and not being read yet.
+    wanted: Box<dyn Iterator<Item = Reading<'a>> + 'a>,
+    reading: VecDeque<Reading<'a>>,
+    /// The chunk that was read last, and what of it is not written yet.
+    data: Vec<u8>,
+    items: VecDeque<Item>,
+}
+
+impl<'a> Feed<'a> {
+    /// The next chunk; more are read meanwhile.
+    fn next(&mut self) -> Option<Reading<'a>> {
+        while self.reading.len() < AHEAD
+            && let Some(next) = self.wanted.next()
+        {
+            self.reading.push_back(next);
+        }
+        self.reading.pop_front()
+    }
+}
+
+/// Extracts packets as one file of pcapng, or bytes as they came. The streams of a recording are merged by time. Chunks that are damaged are named and left out. To check
+/// a ring, extract all of it to nothing.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -176,29 +224,12 @@ pub async fn extract(
     out: &mut dyn Output,
 ) -> Result<Extracted, ReadError> {
     let mut extraction = Extraction::new(what, out);
-    let seen = BTreeMap::new();
-    let mut wanted = chunks_of(ring, what, &seen);
-    let mut readings = VecDeque::new();
-    loop {
-        while readings.len() < AHEAD
-            && let Some(next) = wanted.next()
-        {
-            readings.push_back(next);
-        }
-        let is_enough = what
-            .count
-            .is_some_and(|count| extraction.done.packets >= count);
-        let Some(reading) = readings.pop_front().filter(|_| !is_enough) else {
-            return extraction.end(ring.content());
-        };
-        if stop.is_asked() {
-            return Err(ReadError::Stopped(extraction.done.packets));
-        }
-        extraction.chunk(ring, reading).await?;
-    }
+    extraction.all(ring, &BTreeMap::new(), Some(stop)).await?;
+    extraction.end(ring.content())
 }
 
-/// Extracts what is recorded from now on, by this or that recorder, as it is committed, until it is asked to stop. It is looked so often.
+/// Extracts what is recorded from now on, by this or that recorder, as it is committed, until it is asked to stop. It is looked so often; the streams of
+/// a recording are merged as far as they were committed by then.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -219,15 +250,10 @@ pub async fn follow(
         }
         reactor.sleep(every).await;
         ring.look_again().await;
-        for reading in chunks_of(&ring, what, &seen) {
-            extraction.chunk(&ring, reading).await?;
-        }
+        extraction.all(&ring, &seen, None).await?;
         extraction.flush()?;
         seen = chunks_seen(&ring);
-        let is_enough = what
-            .count
-            .is_some_and(|count| extraction.done.packets >= count);
-        if is_enough {
+        if extraction.is_enough() {
             return extraction.end(ring.content());
         }
     }
@@ -241,26 +267,40 @@ fn chunks_seen(ring: &Ring) -> BTreeMap<u64, usize> {
         .collect()
 }
 
-/// Begins to read the chunks that are wanted, one after the other, but for the first ones of each segment that were seen.
+/// The streams of a recording, but for the chunks of each segment that were seen.
+fn feeds<'a>(
+    ring: &'a Ring,
+    segments: &'a [Segments],
+    times: &'a Range<u64>,
+    seen: &'a BTreeMap<u64, usize>,
+) -> Vec<Feed<'a>> {
+    let streams: BTreeSet<u32> = segments.iter().map(|one| one.commit.stream).collect();
+    let feed = |stream| Feed {
+        stream,
+        wanted: Box::new(chunks_of(ring, segments, stream, times, seen)),
+        reading: VecDeque::new(),
+        data: Vec::new(),
+        items: VecDeque::new(),
+    };
+    streams.into_iter().map(feed).collect()
+}
+
+/// Begins to read the chunks of a stream that are wanted, one after the other.
 fn chunks_of<'a>(
     ring: &'a Ring,
-    what: &'a Extract,
+    segments: &'a [Segments],
+    stream: u32,
+    times: &'a Range<u64>,
     seen: &'a BTreeMap<u64, usize>,
 ) -> impl Iterator<Item = Reading<'a>> {
-    let mut before: Option<&Segments> = None;
-    let segments = ring.segments.iter().filter(|segment| {
-        let recording = segment.commit.recording;
-        what.recording.is_none_or(|only| only == recording)
-    });
+    let segments = segments
+        .iter()
+        .filter(move |one| one.commit.stream == stream);
     segments.flat_map(move |segment| {
-        let last = before.replace(segment).map(|before| &before.commit);
-        let last = last.filter(|last| last.recording != segment.commit.recording);
-        let mut follows = last.and_then(|last| Some(last.chunks.last()?.last));
         let member = ring.members[segment.member as usize].clone();
         let seen = seen.get(&segment.commit.sequence).copied();
         let chunks = segment.commit.chunks.iter().skip(seen.unwrap_or_default());
-        let chunks =
-            chunks.filter(|chunk| chunk.last >= what.times.start && chunk.first < what.times.end);
+        let chunks = chunks.filter(|chunk| chunk.last >= times.start && chunk.first < times.end);
         chunks.filter_map(move |chunk| {
             let member = member.clone()?;
             let reader = Rc::clone(&member);
@@ -272,7 +312,6 @@ fn chunks_of<'a>(
                 chunk,
                 member,
                 data: ring.reactor.spawn(read),
-                follows: follows.take(),
             })
         })
     })
@@ -286,8 +325,11 @@ struct Extraction<'a> {
     what: &'a Extract,
     out: &'a mut dyn Output,
     done: Extracted,
-    /// Interfaces that the output has.
+    /// Interfaces that the output has, or has to get before what is at hand.
     known: Vec<Interface>,
+    new_interfaces: Vec<u8>,
+    /// The latest counts of each stream of the recording, by interface.
+    counted: BTreeMap<(u32, u32), Statistics>,
     has_begun: bool,
 }
 
@@ -298,6 +340,8 @@ impl<'a> Extraction<'a> {
             out,
             done: Extracted::default(),
             known: Vec::new(),
+            new_interfaces: Vec::new(),
+            counted: BTreeMap::new(),
             has_begun: false,
         }
     }
@@ -313,17 +357,158 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    async fn chunk(&mut self, ring: &Ring, reading: Reading<'_>) -> Result<(), ReadError> {
+    fn is_enough(&self) -> bool {
+        let count = self.what.count;
+        count.is_some_and(|count| self.done.packets >= count)
+    }
+
+    /// Tells whether there is enough; who asked to stop is told so.
+    fn ends(&self, stop: Option<&Stop>) -> Result<bool, ReadError> {
+        match stop.is_some_and(Stop::is_asked) {
+            true => Err(ReadError::Stopped(self.done.packets)),
+            false => Ok(self.is_enough()),
+        }
+    }
+
+    /// Extracts all recordings that are wanted, one after the other.
+    async fn all(
+        &mut self,
+        ring: &Ring,
+        seen: &BTreeMap<u64, usize>,
+        stop: Option<&Stop>,
+    ) -> Result<(), ReadError> {
+        let what = self.what;
+        let mut last: Option<&Commit> = None;
+        for segments in recordings_of(&ring.segments) {
+            let recording = segments[0].commit.recording;
+            if what.recording.is_some_and(|only| only != recording) {
+                continue;
+            }
+            let before = last.replace(&segments[segments.len() - 1].commit);
+            let before = before.and_then(|before| Some(before.chunks.last()?.last));
+            let mut feeds = feeds(ring, segments, &what.times, seen);
+            self.counted.clear();
+            if ring.content() == Content::Bytes {
+                for feed in &mut feeds {
+                    while let Some(reading) = feed.next() {
+                        self.chunk(ring, reading, feed).await?;
+                        if self.ends(stop)? {
+                            return Ok(());
+                        }
+                    }
+                }
+                continue;
+            }
+            let has_new = self.fill(ring, &mut feeds).await?;
+            if let Some(before) = before.filter(|_| has_new && self.done.packets > 0) {
+                self.gap(before)?;
+            }
+            while self.next(ring, &mut feeds).await? {
+                if self.ends(stop)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a chunk of each stream of which nothing is at hand; false: nothing is at hand of any.
+    async fn fill(&mut self, ring: &Ring, feeds: &mut [Feed<'_>]) -> Result<bool, ReadError> {
+        let mut has_any = false;
+        for feed in feeds {
+            while feed.items.is_empty()
+                && let Some(reading) = feed.next()
+            {
+                self.chunk(ring, reading, feed).await?;
+            }
+            has_any |= !feed.items.is_empty();
+        }
+        Ok(has_any)
+    }
+
+    /// Writes the earliest of what is at hand, until a stream has none; false: there is none left.
+    async fn next(&mut self, ring: &Ring, feeds: &mut [Feed<'_>]) -> Result<bool, ReadError> {
+        if !self.fill(ring, feeds).await? {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        self.begin(&mut bytes);
+        if let [only] = feeds {
+            // As it came, whatever its times are.
+            while let Some(item) = only.items.pop_front() {
+                self.item(&item, &only.data, &mut bytes);
+            }
+        }
+        let with_items =
+            |feeds: &[Feed<'_>]| feeds.iter().filter(|one| !one.items.is_empty()).count();
+        let open = with_items(feeds);
+        while open > 0 && with_items(feeds) == open {
+            let earliest = feeds.iter_mut().filter(|one| !one.items.is_empty());
+            let earliest = earliest.min_by_key(|one| one.items[0].time());
+            let feed = earliest.expect("there is one");
+            let item = feed.items.pop_front().expect("it has one");
+            self.item(&item, &feed.data, &mut bytes);
+        }
+        self.put(&bytes)?;
+        Ok(true)
+    }
+
+    /// Writes a packet, or counts, where it is wanted.
+    fn item(&mut self, item: &Item, data: &[u8], bytes: &mut Vec<u8>) {
+        if !self.what.times.contains(&item.time()) {
+            return;
+        }
+        match item {
+            Item::Packet(..) if self.is_enough() => {}
+            Item::Packet(packet, range) => {
+                let packet = Packet {
+                    data: &data[range.clone()],
+                    ..packet.clone()
+                };
+                write::packet(&packet, bytes);
+                self.done.packets += 1;
+            }
+            Item::Statistics(stream, statistics) => {
+                let of = (*stream, statistics.interface);
+                self.counted.insert(of, statistics.clone());
+                write::statistics(&self.counts_of(statistics), bytes);
+            }
+        }
+    }
+
+    /// The counts of an interface, of all streams together as they were last told.
+    fn counts_of(&self, told: &Statistics) -> Statistics {
+        let of = self
+            .counted
+            .iter()
+            .filter(|((_, one), _)| *one == told.interface);
+        let all: Vec<&Statistics> = of.map(|(_, counts)| counts).collect();
+        let sum = |count: fn(&Statistics) -> Option<u64>| {
+            all.iter().filter_map(|one| count(one)).reduce(|a, b| a + b)
+        };
+        Statistics {
+            received: sum(|one| one.received),
+            interface_dropped: sum(|one| one.interface_dropped),
+            accepted: sum(|one| one.accepted),
+            system_dropped: sum(|one| one.system_dropped),
+            delivered: sum(|one| one.delivered),
+            ..told.clone()
+        }
+    }
+
+    /// Reads a chunk. What has no packets is written at once.
+    async fn chunk(
+        &mut self,
+        ring: &Ring,
+        reading: Reading<'_>,
+        feed: &mut Feed<'_>,
+    ) -> Result<(), ReadError> {
         let Reading {
             segment,
             chunk,
             member,
             data,
-            follows,
         } = reading;
-        if let Some(last) = follows.filter(|_| self.done.packets > 0) {
-            self.gap(last)?;
-        }
         let whole = match data.await {
             Ok(mut data) => {
                 data.truncate(chunk.bytes as usize);
@@ -334,19 +519,19 @@ impl<'a> Extraction<'a> {
             }
             Err(error) => Err(error.to_string()),
         };
-        let mut bytes = Vec::new();
-        let read = whole.and_then(|data| match ring.content() {
-            Content::Bytes => {
+        let read = match whole {
+            Ok(data) if ring.content() == Content::Bytes => {
+                self.put(&data)?;
                 self.done.packets += u64::from(chunk.packets);
-                bytes = data;
                 Ok(())
             }
-            Content::Packets => {
-                let read = self.packets(&data, &mut bytes);
+            Ok(data) => {
+                feed.data = data;
+                let read = self.packets(feed);
                 read.map_err(|error| error.to_string())
             }
-        });
-        self.put(&bytes)?;
+            Err(why) => Err(why),
+        };
         let Err(why) = read else {
             self.done.chunks += 1;
             return Ok(());
@@ -367,39 +552,37 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// Writes the packets of a chunk, each at its interface's number in the output.
-    fn packets(&mut self, data: &[u8], bytes: &mut Vec<u8>) -> Result<(), PcapError> {
-        let (mut reader, mut left) = (Reader::new(), data);
+    /// Finds the packets of a chunk, each with its interface's number in the output.
+    fn packets(&mut self, feed: &mut Feed<'_>) -> Result<(), PcapError> {
+        let (mut reader, mut left) = (Reader::new(), &feed.data[..]);
+        let start = feed.data.as_ptr() as usize;
         let mut numbers = Vec::new();
-        self.begin(bytes);
         while let Some(found) = reader.next(&mut left)? {
             match found {
                 Found::Interface(interface) => {
                     let known = self.known.iter().position(|one| *one == interface);
-                    let number = known.unwrap_or(self.known.len());
+                    numbers.push(known.unwrap_or(self.known.len()) as u32);
                     if known.is_none() {
-                        write::interface(&interface, bytes);
+                        write::interface(&interface, &mut self.new_interfaces);
                         self.known.push(interface);
                     }
-                    numbers.push(number as u32);
                 }
-                Found::Packet(mut packet) => {
-                    let is_wanted = self.what.times.contains(&packet.time)
-                        && self
-                            .what
-                            .count
-                            .is_none_or(|count| self.done.packets < count);
-                    if is_wanted {
-                        packet.interface = numbers[packet.interface as usize];
-                        write::packet(&packet, bytes);
-                        self.done.packets += 1;
-                    }
+                Found::Packet(packet) => {
+                    let from = packet.data.as_ptr() as usize - start;
+                    let range = from..from + packet.data.len();
+                    let packet = Packet {
+                        interface: numbers[packet.interface as usize],
+                        data: &[],
+                        ..packet
+                    };
+                    feed.items.push_back(Item::Packet(packet, range));
                 }
-                Found::Statistics(mut statistics) if self.what.times.contains(&statistics.time) => {
+                Found::Statistics(mut statistics) => {
                     statistics.interface = numbers[statistics.interface as usize];
-                    write::statistics(&statistics, bytes);
+                    feed.items
+                        .push_back(Item::Statistics(feed.stream, statistics));
                 }
-                Found::Statistics(_) | Found::Section | Found::Other => {}
+                Found::Section | Found::Other => {}
             }
         }
         reader.end(left)
@@ -409,6 +592,7 @@ impl<'a> Extraction<'a> {
         if !std::mem::replace(&mut self.has_begun, true) {
             write::section("weir record extract", std::env::consts::OS, bytes);
         }
+        bytes.append(&mut self.new_interfaces);
     }
 
     /// Says that nothing was recorded for a time.

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use weir_reactor::{Instant, Reactor, Timer};
 use crate::format::{Content, Counts};
 use crate::ring::{Ring, WhenFull};
 use crate::source::Source;
+use crate::streams::Streams;
 use crate::supply::{LeftOut, Next, SourceError};
 use crate::writer::{CHUNK_BYTES, Refused, Writer};
 
@@ -20,6 +22,8 @@ use crate::writer::{CHUNK_BYTES, Refused, Writer};
 const TURN_BYTES: usize = 256 << 10;
 /// Time after which it is looked whether the recording is to stop.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same for whoever waits for room, which comes from elsewhere, too.
+const LOOK_FOR_TAIL: Duration = Duration::from_millis(5);
 
 /// Settings of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +129,23 @@ pub async fn record(
     source: &mut Source,
     config: &RecordConfig,
     stop: &Stop,
+    progress: impl FnMut(Progress),
+) -> Result<Recorded, RecordError> {
+    let streams = Arc::new(Streams::new(&ring, 1));
+    record_stream(ring, (streams, 0), source, config, stop, progress).await
+}
+
+/// Records stream number `stream` of a recording that has several, each on a reactor of its own, with the same ring and configuration. The
+/// buffer is each stream's.
+///
+/// # Errors
+/// As for [`record()`].
+pub async fn record_stream(
+    ring: Ring,
+    stream: (Arc<Streams>, u32),
+    source: &mut Source,
+    config: &RecordConfig,
+    stop: &Stop,
     mut progress: impl FnMut(Progress),
 ) -> Result<Recorded, RecordError> {
     if ring.content() != source.content() {
@@ -137,7 +158,7 @@ pub async fn record(
     let reactor = ring.reactor.clone();
     let buffers = (config.buffer_bytes as usize / CHUNK_BYTES).max(4);
     let mut run = Run {
-        writer: Writer::new(ring, config.when_full, buffers, config.sync),
+        writer: Writer::new(ring, stream, config.when_full, buffers, config.sync),
         began: reactor.now(),
         told: reactor.now(),
         has_interfaces: false,
@@ -201,6 +222,7 @@ impl Run {
             if now >= self.counted + LOOK {
                 self.counted = now;
                 self.count_left_out(source);
+                self.writer.make_way();
             }
             if now >= self.writer.next_sync() {
                 self.tell_counts(source, false);
@@ -326,9 +348,11 @@ impl Run {
 
     async fn wait_for_room(&mut self) {
         let now = self.reactor.now();
-        let until = self.wakes_at(now);
+        // Another stream may be what moves the tail.
+        let until = self.wakes_at(now).min(now + LOOK_FOR_TAIL);
         before(&self.reactor, until, self.writer.room()).await;
         self.writer.tick(self.reactor.now());
+        self.writer.make_way();
     }
 
     /// Counts what the source left out. Losses while the volumes held it up are theirs.

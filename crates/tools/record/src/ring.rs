@@ -130,6 +130,7 @@ type Asked = (Operation, Sender<Result<Operation, LaneError>>);
 pub(crate) struct Member {
     name: String,
     geometry: Geometry,
+    volume: Arc<dyn Volume>,
     lane: RefCell<Lane<Sender<Result<Operation, LaneError>>>>,
     waiting: RefCell<VecDeque<Asked>>,
     waker: RefCell<Option<Waker>>,
@@ -143,6 +144,7 @@ impl Member {
         let member = Rc::new(Member {
             name: volume.name(),
             geometry: volume.geometry(),
+            volume: Arc::clone(volume),
             lane: RefCell::new(Lane::open(reactor, volume, DEPTH)?),
             waiting: RefCell::default(),
             waker: RefCell::default(),
@@ -311,6 +313,37 @@ pub struct Ring {
     pub(crate) next: u64,
 }
 
+/// A ring that was opened, on its way to another reactor.
+pub struct SharedRing {
+    volumes: Vec<Option<Arc<dyn Volume>>>,
+    superblock: Superblock,
+    next: u64,
+}
+
+impl SharedRing {
+    /// Opens it there.
+    ///
+    /// # Errors
+    /// A volume takes no more queues.
+    pub fn open(self, reactor: &Reactor) -> Result<Ring, RingError> {
+        let member = |volume: &Option<Arc<dyn Volume>>| {
+            let volume = volume.as_ref();
+            volume
+                .map(|volume| Member::open(reactor, volume))
+                .transpose()
+        };
+        let members = self.volumes.iter().map(member);
+        Ok(Ring {
+            reactor: reactor.clone(),
+            members: members.collect::<Result<_, _>>()?,
+            superblock: self.superblock,
+            segments: Vec::new(),
+            unreadable: Vec::new(),
+            next: self.next,
+        })
+    }
+}
+
 fn check_fit(volume: &Arc<dyn Volume>, writes: bool) -> Result<(), RingError> {
     match volume.geometry().read_only && writes {
         true => Err(RingError::Unfit {
@@ -457,6 +490,19 @@ impl Ring {
         };
         ring.scan().await;
         Ok(ring)
+    }
+
+    /// The same for another reactor, which is to record a stream of its own. It does not know what was recorded.
+    #[must_use]
+    pub fn share(&self) -> SharedRing {
+        let members = self.members.iter();
+        SharedRing {
+            volumes: members
+                .map(|one| Some(Arc::clone(&one.as_ref()?.volume)))
+                .collect(),
+            superblock: self.superblock.clone(),
+            next: self.next,
+        }
     }
 
     /// Its identity.

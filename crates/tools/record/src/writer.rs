@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -22,17 +23,17 @@ use crate::format::{
     BLOCK_BYTES, CHUNKS_MAX, COMMIT_BLOCKS, Chunk, Commit, Content, Counts, Superblock,
 };
 use crate::ring::{Member, Ring, WhenFull, write_superblocks};
+use crate::streams::{Place, Streams};
 
 /// Bytes of a chunk at most.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes that a chunk has room for at least: of packets, for the largest one behind the descriptions of all interfaces.
 const PACKETS_CHUNK_BYTES_MIN: usize = 512 << 10;
 const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
+/// Time after which it is looked whether another stream has moved the tail.
+const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of the descriptions of all interfaces at most.
 const PREAMBLE_BYTES_MAX: usize = 128 << 10;
-/// Part of the ring that is given up ahead of what is written, and segments of that at most.
-const AHEAD_PART: u64 = 16;
-const AHEAD_MAX: u64 = 64;
 
 /// A buffer that a chunk is written to.
 struct Filling {
@@ -154,19 +155,17 @@ impl Open {
 /// Parts of a writer that its tasks share.
 struct Shared {
     reactor: Reactor,
-    superblock: RefCell<Superblock>,
+    streams: Arc<Streams>,
+    /// Number of this one.
+    stream: u32,
+    superblock: Superblock,
     members: Vec<Option<Rc<Member>>>,
-    recording: Uuid,
-    clock_offset: u64,
     free: RefCell<Vec<Segment>>,
     /// Buffers that there may be more.
     unmade: Cell<usize>,
     counts: Cell<Counts>,
     /// Segments that are not done, and chunks under way.
     under_way: Cell<usize>,
-    /// The tail that is on the volumes.
-    tail: Cell<u64>,
-    moves_tail: Cell<bool>,
     committed_bytes: Cell<u64>,
     written_bytes: Cell<u64>,
     bell: Bell,
@@ -181,6 +180,12 @@ impl Shared {
         counts.failed_lost += packets;
         counts.kept -= packets.min(counts.kept);
         self.counts.set(counts);
+    }
+
+    /// A segment is done: a record says so, or its volume failed.
+    fn done(&self, open: &Open) {
+        self.streams.done(open.sequence);
+        self.ends(1);
     }
 
     fn ends(&self, count: usize) {
@@ -223,43 +228,38 @@ pub(crate) struct Writer {
     /// The one that was closed last.
     closed: Option<Rc<Open>>,
     filling: Option<Filling>,
-    next: u64,
     is_first: bool,
     synced: Instant,
     sync: Duration,
 }
 
 impl Writer {
-    /// Begins a recording behind what is in the ring.
-    pub(crate) fn new(ring: Ring, when_full: WhenFull, buffers: usize, sync: Duration) -> Self {
+    /// Begins stream number `stream` of a recording.
+    pub(crate) fn new(
+        ring: Ring,
+        (streams, stream): (Arc<Streams>, u32),
+        when_full: WhenFull,
+        buffers: usize,
+        sync: Duration,
+    ) -> Self {
         let reactor = ring.reactor.clone();
-        let mut bytes = [0; 16];
-        reactor.system().random_bytes(&mut bytes);
-        let wall = reactor.system().wall_clock().as_nanos() as u64;
-        // Writes of an earlier recorder that was killed may still land in the slots behind the last one.
-        let skipped = match ring.next {
-            0 => 0,
-            next => next + u64::from(ring.superblock.members),
-        };
         let now = reactor.now();
         let shared = Shared {
-            recording: Uuid::from_bytes(bytes),
-            clock_offset: wall.wrapping_sub(now.as_nanos()),
+            streams,
+            stream,
             free: RefCell::default(),
             unmade: Cell::new(buffers),
             counts: Cell::default(),
             under_way: Cell::new(0),
-            tail: Cell::new(ring.superblock.tail),
-            moves_tail: Cell::new(false),
             committed_bytes: Cell::new(0),
             written_bytes: Cell::new(0),
             bell: Bell::default(),
             failures: RefCell::default(),
-            superblock: RefCell::new(ring.superblock),
+            superblock: ring.superblock,
             members: ring.members,
             reactor,
         };
-        let content = shared.superblock.borrow().content;
+        let content = shared.superblock.content;
         Writer {
             shared: Rc::new(shared),
             when_full,
@@ -269,7 +269,6 @@ impl Writer {
             open: None,
             closed: None,
             filling: None,
-            next: skipped,
             is_first: true,
             synced: now,
             sync,
@@ -305,7 +304,7 @@ impl Writer {
     }
 
     pub(crate) fn recording(&self) -> Uuid {
-        self.shared.recording
+        self.shared.streams.recording
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -367,7 +366,7 @@ impl Writer {
         };
         let mut filling = Filling::new(buffer);
         let room = self.open.as_ref().expect("it is open");
-        let segment_bytes = shared.superblock.borrow().segment_bytes;
+        let segment_bytes = shared.superblock.segment_bytes;
         let room = room.room_bytes(segment_bytes).min(CHUNK_BYTES);
         filling.segment.set_len(room);
         if self.content == Content::Packets {
@@ -380,7 +379,8 @@ impl Writer {
     /// Makes room for the first segment, so that nothing is lost to that once the source yields.
     pub(crate) async fn begin(&mut self) {
         while self.open_segment() == Err(Refused::Later) {
-            self.room().await;
+            // Another stream may be what moves the tail.
+            self.shared.reactor.sleep(LOOK).await;
         }
     }
 
@@ -398,26 +398,20 @@ impl Writer {
         {
             return Err(Refused::Failed);
         }
-        let superblock = self.shared.superblock.borrow().clone();
-        let (capacity, tail) = (superblock.capacity(), self.shared.tail.get());
-        let ahead = (capacity / AHEAD_PART).clamp(1, AHEAD_MAX);
-        if self.when_full == WhenFull::GoRound && self.next + ahead >= tail + capacity {
-            let tail = (self.next + 2 * ahead).saturating_sub(capacity);
-            // The newest one stays, however small the ring is.
-            self.move_tail(tail.min(self.next.saturating_sub(1)));
+        let (place, moves) = self.shared.streams.place(self.when_full);
+        if let Some((tail, superblock)) = moves {
+            self.move_tail(tail, superblock);
         }
-        if self.next >= tail + capacity {
-            return match self.when_full {
-                WhenFull::Stop => Err(Refused::Full),
-                WhenFull::GoRound => Err(Refused::Later),
-            };
-        }
-        let sequence = self.next;
-        self.next += 1;
-        let (number, place) = superblock.place(sequence);
+        let sequence = match place {
+            Place::Segment(sequence) => sequence,
+            Place::Later => return Err(Refused::Later),
+            Place::Full => return Err(Refused::Full),
+        };
+        let (number, place) = self.shared.superblock.place(sequence);
         let member = self.shared.members[number as usize].clone();
         let member = member.expect("a ring that is written has all its volumes");
         if member.has_failed.get() {
+            self.shared.streams.done(sequence);
             return self.open_segment();
         }
         self.shared.under_way.set(self.shared.under_way.get() + 1);
@@ -444,21 +438,13 @@ impl Writer {
     }
 
     /// Gives the oldest segments up: first on the volumes' superblocks, then they are overwritten.
-    fn move_tail(&self, tail: u64) {
+    fn move_tail(&self, tail: u64, superblock: Superblock) {
         let shared = Rc::clone(&self.shared);
-        if tail <= shared.tail.get() || shared.moves_tail.replace(true) {
-            return;
-        }
+        shared.under_way.set(shared.under_way.get() + 1);
         let moving = async move {
-            let superblock = {
-                let mut superblock = shared.superblock.borrow_mut();
-                superblock.tail = tail;
-                superblock.generation += 1;
-                superblock.clone()
-            };
             let failures = write_superblocks(&shared.reactor, &shared.members, &superblock).await;
             shared.failures.borrow_mut().extend(failures);
-            let given_up = shared.tail.get()..tail;
+            let given_up = tail..superblock.tail;
             let given_back = given_up.filter_map(|sequence| {
                 let (number, place) = superblock.place(sequence);
                 let member = shared.members[number as usize].clone();
@@ -472,9 +458,8 @@ impl Writer {
                 one.await;
             }
             // From here on the slots may be written: all volumes that have not failed say so.
-            shared.tail.set(tail);
-            shared.moves_tail.set(false);
-            shared.bell.ring();
+            shared.streams.tail_moved();
+            shared.ends(1);
         };
         self.shared.reactor.spawn(moving).detach();
     }
@@ -536,7 +521,7 @@ impl Writer {
             shared.ends(1);
         };
         self.shared.reactor.spawn(write).detach();
-        let segment_bytes = self.shared.superblock.borrow().segment_bytes;
+        let segment_bytes = self.shared.superblock.segment_bytes;
         let least = match self.content {
             Content::Packets => PACKETS_CHUNK_BYTES_MIN,
             Content::Bytes => BYTES_CHUNK_BYTES_MIN,
@@ -581,6 +566,15 @@ impl Writer {
         }
     }
 
+    /// Closes a segment that is in the way of other streams, which come round to it.
+    pub(crate) fn make_way(&mut self) {
+        let open = self.open.as_ref().map(|open| open.sequence);
+        if open.is_some_and(|open| self.shared.streams.is_in_the_way(open)) {
+            self.finish_chunk();
+            self.close_segment();
+        }
+    }
+
     /// When something is due to be put on stable storage.
     pub(crate) fn next_sync(&self) -> Instant {
         self.synced + self.sync
@@ -591,7 +585,7 @@ impl Writer {
         let shared = &self.shared;
         let has_room = || {
             let has_buffer = !shared.free.borrow().is_empty() || shared.unmade.get() > 0;
-            has_buffer && !shared.moves_tail.get()
+            has_buffer && !shared.streams.moves_tail()
         };
         shared.bell.wait(has_room).await;
     }
@@ -600,13 +594,23 @@ impl Writer {
     pub(crate) async fn finish(&mut self) {
         self.finish_chunk();
         self.close_segment();
+        let is_there =
+            |last: &Rc<Open>| last.has_failed.get() || self.shared.streams.take_up(last.sequence);
+        if !self.closed.as_ref().is_none_or(is_there) {
+            // Other streams came round to it meanwhile: another one says that this stream has ended.
+            self.closed = None;
+            self.begin().await;
+            self.close_segment();
+            let again = |last: &Rc<Open>| self.shared.streams.take_up(last.sequence);
+            self.closed.take_if(|last| !again(last));
+        }
         if let Some(last) = self.closed.take() {
             last.is_last.set(true);
             self.want_commit(&last);
         }
         let shared = &self.shared;
-        let is_done = || shared.under_way.get() == 0 && !shared.moves_tail.get();
-        shared.bell.wait(is_done).await;
+        shared.bell.wait(|| shared.under_way.get() == 0).await;
+        // Where it had ended before, it was taken up.
     }
 }
 
@@ -631,14 +635,16 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
             return;
         }
         let record = Commit {
-            ring: shared.superblock.borrow().ring,
+            ring: shared.superblock.ring,
             sequence: open.sequence,
-            recording: shared.recording,
+            recording: shared.streams.recording,
+            stream: shared.stream,
+            streams: shared.streams.count,
             edition: open.edition.get(),
             is_closed: closes,
             is_first: open.is_first,
             is_last,
-            clock_offset: shared.clock_offset,
+            clock_offset: shared.streams.clock_offset,
             counts: open.counts.get(),
             chunks: open.chunks.borrow()[..written].to_vec(),
         };
@@ -658,7 +664,7 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
                 open.committed.set(written);
                 open.said_last.set(is_last);
                 if closes && !open.is_done.replace(true) {
-                    shared.ends(1);
+                    shared.done(open);
                 }
             }
             Err(error) => return fail(shared, open, error),
@@ -676,5 +682,5 @@ fn fail(shared: &Shared, open: &Open, error: LaneError) {
     let lost = &chunks[open.committed.get()..];
     let packets = lost.iter().map(|chunk| u64::from(chunk.packets)).sum();
     shared.lose(&open.member, packets, error);
-    shared.ends(1);
+    shared.done(open);
 }

@@ -3,6 +3,7 @@
 mod privilege;
 mod simulated;
 mod source;
+mod streams;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -22,7 +23,7 @@ use weir_load::Stop;
 use weir_plan::units;
 use weir_record::{
     Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Standing, RecordConfig,
-    Recorded, Ring, RingConfig, WhenFull, extract, follow, list, record,
+    Recorded, Ring, RingConfig, WhenFull, extract, follow, list,
 };
 use weir_volume::{Access, VolumeUrl};
 
@@ -70,6 +71,10 @@ pub(crate) struct RecordArguments {
     /// Keep so many bytes of each packet of an interface
     #[arg(long, value_name = "SIZE", value_parser = size)]
     snap_length: Option<u64>,
+    /// Reactors (threads) among which the packets of an interface are divided, by flow; each writes a stream of segments of its own, and has a kernel's ring and a buffer of
+    /// its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    reactors: u16,
     /// Run the recorder on modelled drives (ssd:) and on a clock of their own, with a source that generates; nothing is stored
     #[arg(long, requires = "new")]
     simulated: bool,
@@ -213,8 +218,9 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     let wanted = source::Wanted {
         filter: arguments.filter,
         snap_length: arguments.snap_length,
+        streams: arguments.reactors,
     };
-    let (content, make) = source::open(&url, &wanted)?;
+    let (content, mut makes) = source::open(&url, &wanted)?;
     // Whatever it was needed for is open.
     privilege::drop_packet_sockets()?;
     let config = RecordConfig {
@@ -240,12 +246,19 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             sink(line(&standing, capacity, config.when_full));
         };
         let ring = new.expect("it requires --new");
-        let (ring, capacity, recorded) =
-            simulated::run(&arguments.volumes, ring, make, config, &stop, told)?;
+        let (ring, capacity, recorded) = simulated::run(
+            &arguments.volumes,
+            ring,
+            makes.remove(0),
+            config,
+            &stop,
+            told,
+        )?;
         drop(progress);
         return told_of(ring, capacity, content, &recorded, json);
     }
-    let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
+    let reactors = ReactorArguments::of(Some(arguments.reactors.into()));
+    let session = Session::start(&reactors, arguments.reactors.into())?;
     let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
     if arguments.new {
         for (volume, url) in volumes.iter().zip(&arguments.volumes) {
@@ -256,30 +269,25 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             session.check_not_held(volume, url)?;
         }
     }
-    let stop = session.stop.clone();
-    let progress = Progress::start();
-    let mut sink = progress.sink();
-    let recorded = session.run(move |reactor| async move {
+    let opened = session.run(move |reactor| async move {
         let ring = match new {
             Some(config) => Ring::make(&reactor, &volumes, &config).await,
             None => Ring::open(&reactor, &volumes, true).await,
         };
-        let ring = ring.map_err(anyhow::Error::from)?;
-        let (id, capacity) = (ring.id(), ring.capacity_bytes());
-        let mut source = make.make();
-        let told = |standing: Standing| sink(line(&standing, capacity, config.when_full));
-        let recorded = record(ring, &mut source, &config, &stop, told).await;
-        recorded
-            .map(|recorded| (id, capacity, recorded))
-            .map_err(anyhow::Error::from)
+        ring.map(|ring| streams::Opened::of(&ring, makes))
     })?;
-    drop(progress);
-    let (ring, capacity, recorded) = recorded.map_err(|error| match error.downcast_ref() {
-        Some(weir_record::RingError::NoRing { .. }) => {
-            error.context("to make a ring on these volumes, say --new")
+    let opened = opened.map_err(|error| match error {
+        weir_record::RingError::NoRing { .. } => {
+            anyhow::Error::from(error).context("to make a ring on these volumes, say --new")
         }
-        _ => error,
+        _ => error.into(),
     })?;
+    let (ring, capacity) = (opened.id, opened.capacity_bytes);
+    let progress = Progress::start();
+    let mut sink = progress.sink();
+    let told = move |standing: &Standing| sink(line(standing, capacity, config.when_full));
+    let recorded = streams::record(&session, opened, config, told)?;
+    drop(progress);
     told_of(ring, capacity, content, &recorded, json)
 }
 

@@ -245,6 +245,69 @@ fn packets_that_found_no_room_in_the_kernel_are_counted_to_the_last() {
     );
 }
 
+/// By flow, on two reactors, each with a kernel's ring and a stream of segments of its own.
+#[test]
+fn packets_of_several_reactors_are_merged_by_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let ran = script(
+        path,
+        r#"
+        [ "$(nproc)" -ge 2 ] || exit 0
+        "$WEIR" record interface:veth1 "file:$FOLDER/two?size=64M" "file:$FOLDER/three?size=64M" --new --reactors 2 --json >two.json 2>two.err &
+        recorder=$!
+        until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = 2 ]; do sleep 0.01; done
+        before=$(received)
+        python3 - <<'END'
+import socket, struct
+out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+out.bind(("veth0", 0))
+for number in range(4000):
+    # 40 flows of UDP.
+    data = number.to_bytes(8, "big") + bytes(100)
+    udp = struct.pack("!HHHH", 1000 + number % 40, 9, 8 + len(data), 0) + data
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, bytes([192, 0, 2, 1]), bytes([192, 0, 2, 2]))
+    out.send(bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]) + ip + udp)
+END
+        until [ "$(($(received) - before))" -ge 4000 ]; do sleep 0.01; done
+        stop
+        [ "$status" = 0 ]
+        "$WEIR" record extract "file:$FOLDER/two" "file:$FOLDER/three" --out two.pcapng --json >extracted.json
+        "$WEIR" record list "file:$FOLDER/two" "file:$FOLDER/three" --json >list.json
+        "#,
+    );
+    if !ran || !path.join("list.json").exists() {
+        return;
+    }
+    assert_eq!(json(&path.join("two.json"))["counts"]["kept"], 4000);
+    let listed = &json(&path.join("list.json"))["recordings"];
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(
+        (&listed[0]["counts"]["kept"], &listed[0]["is_closed"]),
+        (&4000.into(), &true.into())
+    );
+    let file = std::fs::read(path.join("two.pcapng")).expect("it is there");
+    let (mut reader, mut left) = (Reader::new(), &file[..]);
+    let (mut numbers, mut times, mut told) = (Vec::new(), Vec::new(), None);
+    while let Some(found) = reader.next(&mut left).expect("a file of packets") {
+        match found {
+            Found::Packet(packet) => {
+                numbers.push(u64::from_be_bytes(
+                    packet.data[42..50].try_into().expect("eight"),
+                ));
+                times.push(packet.time);
+            }
+            Found::Statistics(statistics) => told = Some(statistics),
+            _ => {}
+        }
+    }
+    assert!(times.is_sorted(), "by time");
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..4000).collect::<Vec<_>>());
+    let told = told.expect("counts are at the end");
+    assert_eq!((told.received, told.delivered), (Some(4000), Some(4000)));
+}
+
 #[test]
 fn an_interface_that_goes_down_is_waited_for_and_one_that_is_gone_ends_the_recording() {
     let folder = tempfile::tempdir().expect("a folder");

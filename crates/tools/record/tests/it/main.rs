@@ -3,3 +3,4 @@
 mod cuts;
 mod rings;
 mod scene;
+mod streams;

@@ -104,10 +104,12 @@ impl Made {
 }
 
 /// Which of a source's packets are wanted, and how much of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) filter: Option<String>,
     pub(super) snap_length: Option<u64>,
+    /// Streams among which they are divided.
+    pub(super) streams: u16,
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {
@@ -119,7 +121,7 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 }
 
 /// An interface, whose packets come from now on.
-fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Made> {
+fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Vec<Made>> {
     let (name, parameters) = (url.path(), url.parameters());
     let ring = parameters.parsed("ring", |text| {
         let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
@@ -151,7 +153,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Made> {
     let options = CaptureOptions {
         interface: name.to_owned(),
         ring_bytes: ring.unwrap_or(KERNEL_RING_USUAL) as usize,
-        sockets: 1,
+        sockets: wanted.streams,
         promiscuous: promiscuous.unwrap_or(true),
         outgoing: outgoing.unwrap_or(true),
         filter,
@@ -173,9 +175,13 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Made> {
                 .join(" "),
         );
     }
-    let capture = captures.into_iter().next().expect("one was asked for");
-    let live = Live::new(capture, &info, name, snap, wanted.filter.clone())?;
-    Ok(Made(Box::new(move || Source::Live(Box::new(live)))))
+    let captures = captures.into_iter().enumerate();
+    let made = captures.map(|(number, capture)| {
+        let filter = wanted.filter.clone();
+        let live = Live::new(capture, &info, name, snap, filter, number == 0)?;
+        Ok(Made(Box::new(move || Source::Live(Box::new(live)))))
+    });
+    made.collect()
 }
 
 /// Says how to get what is missing.
@@ -190,11 +196,21 @@ fn explained(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Opens a source.
-pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
+/// Opens a source, in as many parts as streams are wanted.
+pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Vec<Made>)> {
     if url.scheme() == "interface" {
         return Ok((Content::Packets, interface_of(url, wanted)?));
     }
+    if wanted.streams > 1 {
+        bail!(
+            "only the packets of an interface are divided among reactors, and {url} is none; leave --reactors out"
+        );
+    }
+    let (content, made) = open_one(url, wanted)?;
+    Ok((content, vec![made]))
+}
+
+fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
     if wanted.snap_length.is_some() {
         bail!("--snap-length is for interfaces: packets of other sources have come whole already");
     }

@@ -1,0 +1,144 @@
+//! Places in the ring, for the streams of one recording: each has a reactor of its own, and takes segments as it needs them.
+//!
+//! The next segment, the tail, and the segments that are being written are known to all of them, under a lock that is taken once or twice for
+//! each segment. The tail passes no segment that is being written.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::format::Superblock;
+use crate::ring::{Ring, WhenFull};
+
+/// Part of the ring that is given up ahead of what is written, and segments of that at most.
+const AHEAD_PART: u64 = 16;
+const AHEAD_MAX: u64 = 64;
+
+/// A place for one more segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Its sequence.
+    Segment(u64),
+    /// The tail is to move first: whoever asked moves it, or somebody else does so already.
+    Later,
+    /// There is none, and will be none.
+    Full,
+}
+
+struct State {
+    superblock: Superblock,
+    /// The sequence that nobody has yet.
+    next: u64,
+    /// The tail that is on the volumes; that of the superblock is on its way to them.
+    tail: u64,
+    moves_tail: bool,
+    /// Segments that are being written.
+    under_way: BTreeSet<u64>,
+}
+
+/// The parts of a recording that its streams share.
+pub struct Streams {
+    pub(crate) recording: Uuid,
+    pub(crate) count: u32,
+    /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
+    pub(crate) clock_offset: u64,
+    state: Mutex<State>,
+}
+
+impl Streams {
+    /// A recording of so many streams, behind what is in the ring.
+    #[must_use]
+    pub fn new(ring: &Ring, count: u32) -> Self {
+        let reactor = &ring.reactor;
+        let mut bytes = [0; 16];
+        reactor.system().random_bytes(&mut bytes);
+        let wall = reactor.system().wall_clock().as_nanos() as u64;
+        // Writes of an earlier recorder that was killed may still land in the slots behind the last one.
+        let next = match ring.next {
+            0 => 0,
+            next => next + u64::from(ring.superblock.members),
+        };
+        Streams {
+            recording: Uuid::from_bytes(bytes),
+            count,
+            clock_offset: wall.wrapping_sub(reactor.now().as_nanos()),
+            state: Mutex::new(State {
+                next,
+                tail: ring.superblock.tail,
+                moves_tail: false,
+                under_way: BTreeSet::new(),
+                superblock: ring.superblock.clone(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a segment; and where the tail is to move, from where, and the superblock that says so: who asked has it written, and then
+    /// calls [`Streams::tail_moved`].
+    pub(crate) fn place(&self, when_full: WhenFull) -> (Place, Option<(u64, Superblock)>) {
+        let state = &mut *self.state();
+        let capacity = state.superblock.capacity();
+        let ahead = (capacity / AHEAD_PART).clamp(1, AHEAD_MAX);
+        let mut moved = None;
+        if when_full == WhenFull::GoRound && state.next + ahead >= state.tail + capacity {
+            let wanted = (state.next + 2 * ahead).saturating_sub(capacity);
+            // The newest one stays, however small the ring is, and so does what is being written.
+            let first = state.under_way.first().copied().unwrap_or(u64::MAX);
+            let wanted = wanted.min(state.next.saturating_sub(1)).min(first);
+            if wanted > state.tail && !state.moves_tail {
+                state.moves_tail = true;
+                state.superblock.tail = wanted;
+                state.superblock.generation += 1;
+                moved = Some((state.tail, state.superblock.clone()));
+            }
+        }
+        if state.next >= state.tail + capacity {
+            let place = match when_full {
+                WhenFull::Stop => Place::Full,
+                WhenFull::GoRound => Place::Later,
+            };
+            return (place, moved);
+        }
+        let sequence = state.next;
+        state.next += 1;
+        state.under_way.insert(sequence);
+        (Place::Segment(sequence), moved)
+    }
+
+    /// The superblock that [`Streams::place`] gave is on the volumes: the slots before its tail may be written.
+    pub(crate) fn tail_moved(&self) {
+        let state = &mut *self.state();
+        state.tail = state.superblock.tail;
+        state.moves_tail = false;
+    }
+
+    /// Tells whether a segment could be had, or waits for the tail.
+    pub(crate) fn moves_tail(&self) -> bool {
+        self.state().moves_tail
+    }
+
+    /// Nothing is written to a segment any more.
+    pub(crate) fn done(&self, sequence: u64) {
+        self.state().under_way.remove(&sequence);
+    }
+
+    /// Takes a segment up again that was done; false: it was given up meanwhile.
+    pub(crate) fn take_up(&self, sequence: u64) -> bool {
+        let state = &mut *self.state();
+        let is_there = sequence >= state.superblock.tail;
+        if is_there {
+            state.under_way.insert(sequence);
+        }
+        is_there
+    }
+
+    /// Tells whether a segment is in the way of the others: it is half the ring old.
+    pub(crate) fn is_in_the_way(&self, sequence: u64) -> bool {
+        let state = self.state();
+        state.next > sequence + state.superblock.capacity() / 2
+    }
+}

@@ -1,0 +1,157 @@
+//! A recording of several streams: merged by time, and none in the way of the others.
+
+use std::sync::Arc;
+
+use weir_block::Volume;
+use weir_load::Stop;
+use weir_reactor::{Reactor, Task};
+use weir_record::{
+    Content, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
+    WhenFull, list, record_stream,
+};
+use weir_testing::initiator::on_machine;
+
+use crate::scene::*;
+
+/// Packets of one stream: their size, their number, and bits a second.
+type Stream = (usize, u64, u64);
+
+/// Records streams side by side.
+async fn record_all(
+    reactor: &Reactor,
+    ring: Ring,
+    streams: &[Stream],
+    config: RecordConfig,
+) -> Vec<Recorded> {
+    let shared = Arc::new(Streams::new(&ring, streams.len() as u32));
+    let mut tasks: Vec<Task<Recorded>> = Vec::new();
+    for (number, &(size, count, rate)) in streams.iter().enumerate() {
+        let ring = ring.share().open(reactor).expect("it opens again");
+        let stream = (Arc::clone(&shared), number as u32);
+        let generator = Generator::new(Content::Packets, &[size], Pace::Rate(rate), Some(count));
+        tasks.push(reactor.spawn(async move {
+            let mut source = Source::Generator(generator);
+            let stop = Stop::new();
+            let recorded = record_stream(ring, stream, &mut source, &config, &stop, |_| ());
+            recorded.await.expect("it is recorded")
+        }));
+    }
+    let mut all = Vec::new();
+    for task in tasks {
+        all.push(task.await);
+    }
+    all
+}
+
+/// Size, number and time of each packet of a file.
+fn packets_of(file: &[u8]) -> Vec<(usize, u64, u64)> {
+    let (mut packets, numbers) = (Vec::new(), numbers(file));
+    each(file, |packet| {
+        packets.push((packet.data.len(), 0, packet.time))
+    });
+    for (packet, number) in packets.iter_mut().zip(numbers) {
+        packet.1 = number;
+    }
+    packets
+}
+
+fn check_order(packets: &[(usize, u64, u64)]) {
+    let times = packets.windows(2);
+    assert!(
+        times.into_iter().all(|pair| pair[0].2 <= pair[1].2),
+        "by time"
+    );
+}
+
+#[test]
+fn streams_are_merged_by_time() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(3, "60M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let streams: [Stream; 3] = [
+            (1000, 20_000, 400_000_000),
+            (600, 5000, 60_000_000),
+            (300, 10, 60_000),
+        ];
+        let config = config(WhenFull::Stop);
+        let recorded = record_all(&reactor, ring, &streams, config).await;
+        let ring = opened(&reactor, &volumes).await;
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!((done.packets, done.damaged.len()), (25_010, 0));
+        let found = packets_of(&file);
+        check_order(&found);
+        for (size, count, _) in streams {
+            let own = found.iter().filter(|packet| packet.0 == size);
+            assert!(
+                own.map(|packet| packet.1).eq(0..count),
+                "packets of {size} bytes"
+            );
+        }
+        let listed = list(&ring);
+        assert_eq!(listed.len(), 1);
+        assert!(listed[0].is_closed && !listed[0].is_cut);
+        assert_eq!((listed[0].packets, listed[0].counts.kept), (25_010, 25_010));
+        assert!(
+            recorded
+                .iter()
+                .all(|one| one.recording == listed[0].recording)
+        );
+        // A part of it, by time and by number.
+        let half = Extract {
+            times: 0..found[12_000].2,
+            ..all()
+        };
+        let (early, _) = extracted(&ring, &half).await;
+        assert_eq!(packets_of(&early), found[..packets_of(&early).len()]);
+        let few = Extract {
+            count: Some(100),
+            ..all()
+        };
+        assert_eq!(packets_of(&extracted(&ring, &few).await.0), found[..100]);
+    });
+}
+
+/// One stream goes round the ring many times, the others write next to nothing.
+#[test]
+fn a_slow_stream_is_in_nobodys_way() {
+    on_machine(|reactor| async move {
+        let volumes: Vec<Arc<dyn Volume>> = volumes(2, "33M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        // 14 segments of 4 MiB; 240 MB come.
+        let streams: [Stream; 3] = [
+            (1000, 240_000, 600_000_000),
+            (600, 30, 48_000),
+            (300, 1, 1_000_000),
+        ];
+        let config = config(WhenFull::GoRound);
+        let recorded = record_all(&reactor, ring, &streams, config).await;
+        for (one, (size, count, _)) in recorded.iter().zip(streams) {
+            assert_eq!(
+                (one.ended, one.counts.kept),
+                (Ended::Source, count),
+                "{size}"
+            );
+            assert_eq!(one.counts.slow_lost, 0, "{size}");
+        }
+        let ring = opened(&reactor, &volumes).await;
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!((done.damaged.len(), done.given_up), (0, 0));
+        let found = packets_of(&file);
+        check_order(&found);
+        let fast: Vec<u64> = found
+            .iter()
+            .filter(|of| of.0 == 1000)
+            .map(|of| of.1)
+            .collect();
+        assert_eq!(fast.last(), Some(&239_999));
+        assert!(
+            fast.windows(2).all(|pair| pair[1] == pair[0] + 1),
+            "without a hole"
+        );
+        let listed = &list(&ring)[0];
+        assert!(listed.is_closed, "each stream says that it ended in order");
+        assert!(listed.is_cut);
+        // Of the one that ended long before, nothing is left.
+        assert_eq!(listed.counts.kept, 240_030);
+    });
+}

@@ -1,0 +1,132 @@
+//! A recording on several reactors: each records a stream of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use uuid::Uuid;
+use weir_record::{
+    Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams, record_stream,
+};
+
+use super::source::Made;
+use crate::tools::session::Session;
+
+/// A ring that was opened, with what is to be recorded on each reactor.
+pub(super) struct Opened {
+    pub(super) id: Uuid,
+    pub(super) capacity_bytes: u64,
+    streams: Arc<Streams>,
+    parts: Vec<(SharedRing, Made)>,
+}
+
+impl Opened {
+    /// Of a ring, for these parts of a source.
+    pub(super) fn of(ring: &Ring, parts: Vec<Made>) -> Self {
+        Opened {
+            id: ring.id(),
+            capacity_bytes: ring.capacity_bytes(),
+            streams: Arc::new(Streams::new(ring, parts.len() as u32)),
+            parts: parts.into_iter().map(|made| (ring.share(), made)).collect(),
+        }
+    }
+}
+
+/// The latest figures of each stream, and who is told of their sum.
+struct Standings<F> {
+    latest: Vec<Option<Progress>>,
+    show: F,
+}
+
+fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
+    let add = |sum: Progress, one: Progress| {
+        let mut counts = sum.counts;
+        counts += one.counts;
+        Progress {
+            elapsed: sum.elapsed.max(one.elapsed),
+            counts,
+            written_bytes: sum.written_bytes + one.written_bytes,
+            buffers: (sum.buffers.0 + one.buffers.0, sum.buffers.1 + one.buffers.1),
+            failed: sum.failed.max(one.failed),
+            source_fill: sum
+                .source_fill
+                .into_iter()
+                .chain(one.source_fill)
+                .reduce(f64::max),
+        }
+    };
+    latest.iter().flatten().copied().reduce(add)
+}
+
+/// Records all parts, each on a reactor, until all have ended.
+pub(super) fn record(
+    session: &Session,
+    opened: Opened,
+    config: RecordConfig,
+    show: impl FnMut(&Progress) + Send + 'static,
+) -> anyhow::Result<Recorded> {
+    let Opened { streams, parts, .. } = opened;
+    let latest = vec![None; parts.len()];
+    let standings = Arc::new(Mutex::new(Standings { latest, show }));
+    let remotes = session.remotes();
+    let mut calls = Vec::new();
+    for (number, (part, remote)) in parts.into_iter().zip(&remotes).enumerate() {
+        let (ring, made) = part;
+        let stream = (Arc::clone(&streams), number as u32);
+        let (standings, stop) = (Arc::clone(&standings), session.stop.clone());
+        let told = move |standing: Progress| {
+            let standings = &mut *standings.lock().unwrap_or_else(PoisonError::into_inner);
+            standings.latest[number] = Some(standing);
+            // One of them says it for all.
+            if number == 0
+                && let Some(sum) = sum(&standings.latest)
+            {
+                (standings.show)(&sum);
+            }
+        };
+        let work = move |reactor: weir_reactor::Reactor| async move {
+            let ring = ring.open(&reactor)?;
+            let mut source = made.make();
+            let recorded = record_stream(ring, stream, &mut source, &config, &stop, told);
+            Ok::<_, anyhow::Error>(recorded.await?)
+        };
+        let remote = remote.clone();
+        calls.push(std::thread::spawn(move || remote.call_blocking(work)));
+    }
+    let mut all = Vec::new();
+    let mut error = None;
+    for call in calls {
+        let ended = call.join().ok().context("the recorder's thread ended")?;
+        match ended.context("the recorder's reactor stopped early")? {
+            Ok(recorded) => all.push(recorded),
+            Err(of) => error = Some(of),
+        }
+    }
+    match error {
+        Some(error) => Err(error),
+        None => all
+            .into_iter()
+            .reduce(add)
+            .context("there is a stream at least"),
+    }
+}
+
+fn add(mut sum: Recorded, one: Recorded) -> Recorded {
+    let mut counts: Counts = sum.counts;
+    counts += one.counts;
+    sum.failures.extend(one.failures);
+    let lost: Option<Duration> = sum.first_lost.into_iter().chain(one.first_lost).min();
+    Recorded {
+        recording: sum.recording,
+        // A source that ends does so everywhere.
+        ended: match sum.ended {
+            Ended::Source => one.ended,
+            other => other,
+        },
+        counts,
+        committed_bytes: sum.committed_bytes + one.committed_bytes,
+        elapsed: sum.elapsed.max(one.elapsed),
+        first_lost: lost,
+        failures: sum.failures,
+    }
+}
