@@ -23,7 +23,7 @@ pub struct Sending {
     pub rate: Option<f64>,
 }
 
-/// What was sent.
+/// Datagrams that were sent.
 #[derive(Debug, Serialize)]
 pub struct Sent {
     /// Datagrams.

@@ -135,7 +135,7 @@ impl Live {
     }
 
     pub(crate) fn left_out(&mut self) -> LeftOut {
-        // Where nothing can be counted any more, all was counted before: the interface is gone, and waiting for it says so.
+        // An interface that is gone is counted no more: waiting for it says so.
         if let Ok(counts) = self.capture.take_counts() {
             self.left_out.socket += counts.lost;
         }

@@ -594,23 +594,23 @@ impl Writer {
     pub(crate) async fn finish(&mut self) {
         self.finish_chunk();
         self.close_segment();
-        let is_there =
-            |last: &Rc<Open>| last.has_failed.get() || self.shared.streams.take_up(last.sequence);
-        if !self.closed.as_ref().is_none_or(is_there) {
-            // Other streams came round to it meanwhile: another one says that this stream has ended.
-            self.closed = None;
+        let streams = Arc::clone(&self.shared.streams);
+        self.closed.take_if(|last| !streams.take_up(last.sequence));
+        if self.closed.is_none() {
+            // Other streams came round to it meanwhile: an empty one says that this stream has ended.
             self.begin().await;
             self.close_segment();
-            let again = |last: &Rc<Open>| self.shared.streams.take_up(last.sequence);
-            self.closed.take_if(|last| !again(last));
         }
-        if let Some(last) = self.closed.take() {
+        let last = self.closed.take();
+        if let Some(last) = &last {
             last.is_last.set(true);
-            self.want_commit(&last);
+            self.want_commit(last);
         }
         let shared = &self.shared;
         shared.bell.wait(|| shared.under_way.get() == 0).await;
-        // Where it had ended before, it was taken up.
+        if let Some(last) = last {
+            streams.done(last.sequence);
+        }
     }
 }
 

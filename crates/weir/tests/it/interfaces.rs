@@ -133,8 +133,12 @@ fn packets_of_an_interface_are_recorded_as_they_were_sent() {
         path,
         r#"
         record whole interface:veth1
-        grep CapEff "/proc/$recorder/status" >caps
         send 0 3000
+        # Once packets are on the ring, what opened the interface is long given up.
+        until grep -q . whole.begun 2>/dev/null; do
+            "$WEIR" record list "file:$FOLDER/whole" >whole.list 2>/dev/null && grep whole.list -e '3,000' >whole.begun || sleep 0.05
+        done
+        grep CapEff "/proc/$recorder/status" >caps
         stop
         [ "$status" = 0 ]
         extract whole

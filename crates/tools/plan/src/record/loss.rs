@@ -65,7 +65,7 @@ mod tests {
         let dips = drive(&[(40.0, 4.0), (6.0, 6.0), (1000.0, 4.0)]);
         // 10 s bring 10 bytes too many, of which 1 s takes 1 back; then 11 more fill it.
         assert_eq!(first_loss(&dips, 1, 5.0, 20.0), Some(10.0 + 1.0 + 11.0));
-        // What waits is written before the phase ends.
+        // All that waits is written before the phase ends.
         let drains = drive(&[(8.0, 4.0), (100.0, 10.0), (100.0, 4.0)]);
         let at = 2.0 + 2.0 / 5.0 + (100.0 - 4.0) / 5.0 + 20.0;
         assert_eq!(first_loss(&drains, 1, 5.0, 20.0), Some(at));

@@ -155,3 +155,24 @@ fn a_slow_stream_is_in_nobodys_way() {
         assert_eq!(listed.counts.kept, 240_030);
     });
 }
+
+/// Streams that had closed their segment long before the end, and whose slots others have had since, end in order all the same.
+#[test]
+fn a_stream_that_was_idle_for_rounds_ends_in_order() {
+    on_machine(|reactor| async move {
+        for _ in 0..3 {
+            let volumes = volumes(2, "33M");
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            // The second one has a packet at once, and its second and last one when the first one has been round a few times.
+            let streams: [Stream; 2] = [(1000, 200_000, 800_000_000), (1000, 2, 4000)];
+            let config = config(WhenFull::GoRound);
+            let recorded = record_all(&reactor, ring, &streams, config).await;
+            let kept = recorded.iter().map(|one| one.counts.kept);
+            assert!(kept.eq([200_000, 2]));
+            let ring = opened(&reactor, &volumes).await;
+            let (_, done) = extracted(&ring, &all()).await;
+            assert_eq!((done.damaged.len(), done.given_up), (0, 0));
+            assert!(list(&ring)[0].is_closed);
+        }
+    });
+}
