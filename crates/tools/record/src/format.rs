@@ -16,6 +16,9 @@ pub(crate) const MEMBERS_MAX: u32 = 1024;
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 64 << 10];
 /// Place of the first slot.
 pub(crate) const SLOTS_AT: u64 = 1 << 20;
+/// Part of the ring that is given up ahead of what is written, and segments of that at most.
+const AHEAD_PART: u64 = 16;
+const AHEAD_MAX: u64 = 64;
 /// Streams of a recording at most.
 pub(crate) const STREAMS_MAX: u32 = 1024;
 /// Blocks of a segment before its first chunk: its commit records.
@@ -168,6 +171,11 @@ impl Superblock {
     /// Segments that the ring holds.
     pub(crate) fn capacity(&self) -> u64 {
         self.slots * u64::from(self.members)
+    }
+
+    /// Segments that are given up ahead of what is written, at least.
+    pub(crate) fn ahead(&self) -> u64 {
+        (self.capacity() / AHEAD_PART).clamp(1, AHEAD_MAX)
     }
 
     /// The volume and the place on it of a segment.

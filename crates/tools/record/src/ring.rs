@@ -524,6 +524,12 @@ impl Ring {
         self.superblock.capacity() * u64::from(own)
     }
 
+    /// Bytes that a recorder that goes round gives up ahead of what it writes, at least.
+    #[must_use]
+    pub fn ahead_bytes(&self) -> u64 {
+        self.superblock.ahead() * u64::from(self.superblock.segment_bytes)
+    }
+
     /// Numbers of volumes that are missing.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {

@@ -11,10 +11,6 @@ use uuid::Uuid;
 use crate::format::Superblock;
 use crate::ring::{Ring, WhenFull};
 
-/// Part of the ring that is given up ahead of what is written, and segments of that at most.
-const AHEAD_PART: u64 = 16;
-const AHEAD_MAX: u64 = 64;
-
 /// A place for one more segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -82,7 +78,7 @@ impl Streams {
     pub(crate) fn place(&self, when_full: WhenFull) -> (Place, Option<(u64, Superblock)>) {
         let state = &mut *self.state();
         let capacity = state.superblock.capacity();
-        let ahead = (capacity / AHEAD_PART).clamp(1, AHEAD_MAX);
+        let ahead = state.superblock.ahead();
         let mut moved = None;
         if when_full == WhenFull::GoRound && state.next + ahead >= state.tail + capacity {
             let wanted = (state.next + 2 * ahead).saturating_sub(capacity);

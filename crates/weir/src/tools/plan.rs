@@ -16,9 +16,9 @@ use weir_plan::{diff, page, published, text, units};
 use super::report::{check_place, put};
 
 /// Drive writes per day, where nobody says.
-const DWPD: f64 = 1.0;
+pub(super) const DWPD: f64 = 1.0;
 /// Years of warranty, where nobody says.
-const WARRANTY_YEARS: f64 = 5.0;
+pub(super) const WARRANTY_YEARS: f64 = 5.0;
 /// What drives get to erase what is deallocated ahead of the head, where nobody says. No drive says how long it takes.
 const TRIM_AHEAD: Duration = Duration::from_secs(60);
 /// The buffer, where nobody says.

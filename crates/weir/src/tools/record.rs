@@ -1,5 +1,6 @@
 //! `weir record`: streams onto a ring of volumes, and back by time.
 
+mod planned;
 mod privilege;
 mod simulated;
 mod source;
@@ -78,6 +79,8 @@ pub(crate) struct RecordArguments {
     /// Run the recorder on modelled drives (ssd:) and on a clock of their own, with a source that generates; nothing is stored
     #[arg(long, requires = "new")]
     simulated: bool,
+    #[command(flatten)]
+    planned: planned::PlanArguments,
     #[command(flatten)]
     destroy: DestroyArguments,
 }
@@ -220,7 +223,8 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         snap_length: arguments.snap_length,
         streams: arguments.reactors,
     };
-    let (content, mut makes) = source::open(&url, &wanted)?;
+    let mut opened = source::open(&url, &wanted)?;
+    let content = opened.content;
     // Whatever it was needed for is open.
     privilege::drop_packet_sockets()?;
     let config = RecordConfig {
@@ -228,6 +232,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         sync: arguments.sync,
         buffer_bytes: arguments.buffer,
     };
+    let planned = arguments.planned.read(opened.line, config.when_full)?;
     let new = arguments.new.then_some(RingConfig {
         content,
         segment_bytes,
@@ -249,7 +254,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         let (ring, capacity, recorded) = simulated::run(
             &arguments.volumes,
             ring,
-            makes.remove(0),
+            opened.parts.remove(0),
             config,
             &stop,
             told,
@@ -269,24 +274,27 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             session.check_not_held(volume, url)?;
         }
     }
-    let opened = session.run(move |reactor| async move {
+    let ready = session.run(move |reactor| async move {
         let ring = match new {
             Some(config) => Ring::make(&reactor, &volumes, &config).await,
             None => Ring::open(&reactor, &volumes, true).await,
         };
-        ring.map(|ring| streams::Opened::of(&ring, makes))
+        ring.map(|ring| (streams::Opened::of(&ring, opened.parts), ring.ahead_bytes()))
     })?;
-    let opened = opened.map_err(|error| match error {
+    let (ready, ahead) = ready.map_err(|error| match error {
         weir_record::RingError::NoRing { .. } => {
             anyhow::Error::from(error).context("to make a ring on these volumes, say --new")
         }
         _ => error.into(),
     })?;
-    let (ring, capacity) = (opened.id, opened.capacity_bytes);
+    let (ring, capacity) = (ready.id, ready.capacity_bytes);
+    if let Some(planned) = planned {
+        planned.tell(arguments.volumes.len(), config.buffer_bytes, ahead)?;
+    }
     let progress = Progress::start();
     let mut sink = progress.sink();
     let told = move |standing: &Standing| sink(line(standing, capacity, config.when_full));
-    let recorded = streams::record(&session, opened, config, told)?;
+    let recorded = streams::record(&session, ready, config, told)?;
     drop(progress);
     told_of(ring, capacity, content, &recorded, json)
 }

@@ -250,3 +250,46 @@ fn on_modelled_drives_enough_of_them_lose_nothing_and_too_few_do() {
         &["a clock of its own"],
     );
 }
+
+#[test]
+fn a_plan_is_told_before_it_is_recorded() {
+    let (folder, volumes) = ring("40M");
+    let result = folder.path().join("drive.json");
+    let drive = "ssd:970-evo-plus-1tb?size=1GiB";
+    let found = Command::new(WEIR)
+        .args(["drive", drive, "--simulated", "--json"])
+        .args(["--passes", "fill,overwrite-trimmed"])
+        .output()
+        .expect("the command runs");
+    assert!(found.status.success(), "{found:?}");
+    std::fs::write(&result, &found.stdout).expect("it is stored");
+    let plan = result.display();
+    let said = |arguments: &str| {
+        let output = weir(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments}: {text}");
+        text
+    };
+    let fits = said(&format!(
+        "generate:packets?count=10&rate=1Gb/s {volumes} --new --plan {plan}"
+    ));
+    assert!(fits.contains("note: by the plan ("), "{fits}");
+    assert!(fits.contains("2 drives keep up"), "{fits}");
+    let fast = said(&format!(
+        "generate:packets?count=10 {volumes} --plan {plan} --line 100Gb/s"
+    ));
+    assert!(fast.contains("warning: by the plan ("), "{fast}");
+    let kept = said(&format!(
+        "generate:packets?count=10 {volumes} --plan {plan} --line 1Gb/s --retain 1d"
+    ));
+    assert!(kept.contains("warning: by the plan ("), "{kept}");
+    assert!(kept.contains("do not keep the 24 hours"), "{kept}");
+    fails(
+        &format!("generate:packets?count=10 {volumes} --plan {plan}"),
+        &["say --line"],
+    );
+    fails(
+        &format!("generate:packets?count=10 {volumes} --line 1Gb/s"),
+        &["--plan"],
+    );
+}

@@ -103,6 +103,15 @@ impl Made {
     }
 }
 
+/// A source that is open.
+pub(super) struct Opened {
+    pub(super) content: Content,
+    /// A part for each stream.
+    pub(super) parts: Vec<Made>,
+    /// Bytes a second at most, where it tells.
+    pub(super) line: Option<f64>,
+}
+
 /// Which of a source's packets are wanted, and how much of them.
 #[derive(Debug)]
 pub(super) struct Wanted {
@@ -121,7 +130,7 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 }
 
 /// An interface, whose packets come from now on.
-fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Vec<Made>> {
+fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     let (name, parameters) = (url.path(), url.parameters());
     let ring = parameters.parsed("ring", |text| {
         let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
@@ -181,7 +190,11 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Vec<Made>> {
         let live = Live::new(capture, &info, name, snap, filter, number == 0)?;
         Ok(Made(Box::new(move || Source::Live(Box::new(live)))))
     });
-    made.collect()
+    Ok(Opened {
+        content: Content::Packets,
+        parts: made.collect::<anyhow::Result<_>>()?,
+        line: info.speed.map(|bits| bits as f64 / 8.0),
+    })
 }
 
 /// Says how to get what is missing.
@@ -197,9 +210,9 @@ fn explained(error: io::Error) -> anyhow::Error {
 }
 
 /// Opens a source, in as many parts as streams are wanted.
-pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Vec<Made>)> {
+pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     if url.scheme() == "interface" {
-        return Ok((Content::Packets, interface_of(url, wanted)?));
+        return interface_of(url, wanted);
     }
     if wanted.streams > 1 {
         bail!(
@@ -207,7 +220,12 @@ pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content,
         );
     }
     let (content, made) = open_one(url, wanted)?;
-    Ok((content, vec![made]))
+    let rate = url.parameters().parsed("rate", parse_rate)?;
+    Ok(Opened {
+        content,
+        parts: vec![made],
+        line: rate.map(|bits| bits as f64 / 8.0),
+    })
 }
 
 fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
