@@ -1,4 +1,4 @@
-//! Datagrams of one processor, to whom nobody answers: something for a recorder to see.
+//! Sends UDP datagrams from one processor, as load for a recorder.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,9 +10,9 @@ use serde::Serialize;
 /// Datagrams of one system call.
 const BATCH: usize = 32;
 
-/// Settings of a sending.
+/// Settings of [`send`].
 #[derive(Debug, Clone, Copy)]
-pub struct Sending {
+pub struct SendConfig {
     /// The peer, which need not listen.
     pub to: SocketAddr,
     /// Bytes of each datagram.
@@ -28,7 +28,7 @@ pub struct Sending {
 pub struct Sent {
     /// Datagrams.
     pub datagrams: u64,
-    /// Of these in a second.
+    /// Datagrams sent a second.
     pub datagrams_per_second: f64,
 }
 
@@ -36,27 +36,25 @@ pub struct Sent {
 ///
 /// # Errors
 /// The system's.
-pub fn send(sending: &Sending) -> io::Result<Sent> {
-    let any: SocketAddr = match sending.to {
+pub fn send(config: &SendConfig) -> io::Result<Sent> {
+    let any: SocketAddr = match config.to {
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    socket.connect(sending.to)?;
-    let data: Vec<u8> = (0..sending.bytes)
-        .map(|index| (index % 251) as u8)
-        .collect();
+    socket.connect(config.to)?;
+    let data: Vec<u8> = (0..config.bytes).map(|index| (index % 251) as u8).collect();
     let slices = [IoSlice::new(&data)];
     let (began, mut datagrams) = (Instant::now(), 0);
     loop {
         let elapsed = began.elapsed();
-        if elapsed >= sending.time {
+        if elapsed >= config.time {
             return Ok(Sent {
                 datagrams,
                 datagrams_per_second: datagrams as f64 / elapsed.as_secs_f64(),
             });
         }
-        let is_early = sending
+        let is_early = config
             .rate
             .is_some_and(|rate| datagrams as f64 > rate * elapsed.as_secs_f64());
         if is_early {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use weir_reactor::linux::FilterInstruction;
 
-/// Names of the library, the newest first: as most have it, and as Debian does.
+/// Names of the library: of most distributions, and of Debian.
 const LIBRARIES: [&str; 2] = ["libpcap.so.1", "libpcap.so.0.8"];
 /// Bytes of an error's text (PCAP_ERRBUF_SIZE of pcap.h).
 const ERROR_BYTES: usize = 256;
@@ -26,7 +26,7 @@ pub enum FilterError {
     )]
     Library(String),
     /// The expression is none.
-    #[error("'{expression}' is no filter: {reason}; man 7 pcap-filter describes them")]
+    #[error("invalid filter '{expression}': {reason}; see `man 7 pcap-filter`")]
     Expression {
         /// The expression.
         expression: String,
@@ -34,7 +34,9 @@ pub enum FilterError {
         reason: String,
     },
     /// The library cannot open the interface.
-    #[error("libpcap cannot open {interface}: {reason}")]
+    #[error(
+        "libpcap cannot open interface {interface}: {reason}; `ip link` lists the interfaces, and CAP_NET_RAW is needed (run as root, or `setcap cap_net_raw+ep` the program)"
+    )]
     Interface {
         /// The interface.
         interface: String,

@@ -727,7 +727,7 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
     if worked.iter().any(|of| !of.design.drive.phases.is_empty()) {
         let row = each(
             "first-loss-less",
-            "One drive less loses the first byte after",
+            "First loss with one drive fewer",
             "seconds",
             worked,
             |of| {
@@ -740,7 +740,9 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
                 }
             },
         );
-        rows.push(row.how("as fast as each phase lets the drives write, from empty drives on, until the buffer is full"));
+        rows.push(row.how(
+            "time until the buffer is full, from empty drives on, each phase at its measured rate",
+        ));
     }
     if worked
         .iter()

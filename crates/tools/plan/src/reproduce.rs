@@ -32,8 +32,8 @@ fn number(value: f64, decimals: usize) -> String {
 
 /// A run of the recorder itself on modelled drives, in simulated time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ran {
-    /// Why so many drives.
+pub struct RecorderRun {
+    /// Reason for this number of drives; the column's heading.
     pub why: String,
     /// Drives.
     pub drives: u64,
@@ -58,7 +58,7 @@ pub fn recorder(
     measured: &BTreeMap<String, Drive>,
     others: &[Drive],
     buffer: f64,
-    ran: &[Ran],
+    ran: &[RecorderRun],
 ) -> Result<Sheet, RecordError> {
     let published = published::drives();
     let line = published.line();
@@ -240,8 +240,8 @@ fn counts_section(
     })
 }
 
-fn ran_section(ran: &[Ran], line: f64) -> Section {
-    let each = |cell: &dyn Fn(&Ran) -> Cell| ran.iter().map(cell).collect::<Vec<_>>();
+fn ran_section(ran: &[RecorderRun], line: f64) -> Section {
+    let each = |cell: &dyn Fn(&RecorderRun) -> Cell| ran.iter().map(cell).collect::<Vec<_>>();
     let seconds = |of: Option<f64>, source| match of {
         Some(of) => Cell::new(of, time_text(of), source),
         None => Cell::word("nothing is lost", source),
@@ -268,7 +268,7 @@ fn ran_section(ran: &[Ran], line: f64) -> Section {
                 let at = first_loss(&of.drive, of.drives, line, of.buffer);
                 seconds(at, Source::Derived)
             }))
-            .how("each phase of weir drive as fast as it was, until the buffer is full; the plan's row 'One drive less loses the first byte after'"),
+            .how("time until the buffer is full, each phase of weir drive at its measured rate; as in the plan's row 'First loss with one drive fewer'"),
         ],
     }
 }

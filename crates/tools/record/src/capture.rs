@@ -65,12 +65,12 @@ impl Live {
             .find(|(hardware, _)| *hardware == info.hardware);
         let Some(&(_, link_type)) = known else {
             let text = format!(
-                "{name} has links of type {} (linux/if_arp.h), which cannot be recorded",
+                "interface {name} cannot be recorded: no link type is known for its hardware type {} (ARPHRD_ in linux/if_arp.h); record another one",
                 info.hardware
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         };
-        let first = capture.card_counts()?;
+        let first = capture.loss_counts()?;
         // Packets that the kernel counted while the capture was set up are nobody's loss.
         capture.take_counts()?;
         Ok(Live {
@@ -115,7 +115,7 @@ impl Live {
         }
     }
 
-    /// Waits for packets. An interface that is down is waited for; one that is gone ends the recording.
+    /// Waits for packets, also while the interface is down. [`SourceError::Gone`] when it was removed.
     pub(crate) async fn wait(&mut self, reactor: &Reactor) -> Result<(), SourceError> {
         if self.is_down && self.capture.is_gone() {
             let name = self.name().to_owned();
@@ -150,7 +150,7 @@ impl Live {
         if !self.is_first {
             return Vec::new();
         }
-        let now = self.capture.card_counts().unwrap_or_default();
+        let now = self.capture.loss_counts().unwrap_or_default();
         let since = now.into_iter().map(|(name, count)| {
             let first = self.first.iter().find(|(first, _)| *first == name);
             let count = count.saturating_sub(first.map_or(0, |(_, count)| *count));

@@ -20,9 +20,9 @@ use crate::writer::{CHUNK_BYTES, Refused, Writer};
 
 /// Bytes that are taken in one go before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
-/// Time after which it is looked whether the recording is to stop.
+/// Interval between checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same for whoever waits for room, which comes from elsewhere, too.
+/// Interval between checks while waiting for room, which another stream may make.
 const LOOK_FOR_TAIL: Duration = Duration::from_millis(5);
 
 /// Settings of a recording.
@@ -49,8 +49,12 @@ impl Default for RecordConfig {
 /// Why a recording could not begin, or not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The ring is of another content than the source.
-    #[error("the ring holds {}, and {source_name} yields {}", words(*.ring), words(*.source_content))]
+    /// The ring and the source differ in content.
+    #[error(
+        "the ring holds {}, and {source_name} yields {}; record to another ring, or make a new one of these volumes with --new",
+        words(*.ring),
+        words(*.source_content)
+    )]
     Content {
         /// The ring's.
         ring: Content,
@@ -114,7 +118,7 @@ pub struct Recorded {
     pub committed_bytes: u64,
     /// Time that it took.
     pub elapsed: Duration,
-    /// After which time the first packet was lost here; none: none was.
+    /// Time from the start to the first packet lost in the recorder or the kernel's ring; none if none was.
     pub first_lost: Option<Duration>,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
@@ -214,7 +218,7 @@ impl Run {
         stop: &Stop,
         progress: &mut impl FnMut(Progress),
     ) -> Result<Ended, RecordError> {
-        let is_live = source.is_live();
+        let loses_when_late = source.loses_when_late();
         let mut turn = 0;
         let mut wall = self.reactor.system().wall_clock();
         loop {
@@ -280,17 +284,21 @@ impl Run {
                     let length = packet.data.len();
                     let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
                     let lost_before = packet.dropped.unwrap_or_default();
-                    (self.take(is_live, stop, take).await, length, lost_before)
+                    (
+                        self.take(loses_when_late, stop, take).await,
+                        length,
+                        lost_before,
+                    )
                 }
                 Next::Bytes(bytes) => {
                     let time = wall.as_nanos() as u64;
                     let take = |writer: &mut Writer| writer.bytes(bytes, time);
-                    (self.take(is_live, stop, take).await, bytes.len(), 0)
+                    (self.take(loses_when_late, stop, take).await, bytes.len(), 0)
                 }
             };
             let (bytes, is_lost) = match taken {
                 Ok(bytes) => (bytes, false),
-                Err(Refused::Later) if is_live => (length, true),
+                Err(Refused::Later) if loses_when_late => (length, true),
                 Err(Refused::Later) => return Ok(Ended::Stopped),
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
@@ -312,13 +320,13 @@ impl Run {
     /// Has something taken. What can wait, does, until the recording is to stop.
     async fn take(
         &mut self,
-        is_live: bool,
+        loses_when_late: bool,
         stop: &Stop,
         take: impl Fn(&mut Writer) -> Result<usize, Refused>,
     ) -> Result<usize, Refused> {
         loop {
             match take(&mut self.writer) {
-                Err(Refused::Later) if !is_live && (!stop.is_asked() || self.lingers()) => {
+                Err(Refused::Later) if !loses_when_late && (!stop.is_asked() || self.lingers()) => {
                     self.is_behind = true;
                     self.wait_for_room().await;
                 }
@@ -327,13 +335,13 @@ impl Run {
         }
     }
 
-    /// When something is to be looked at, whatever the source does.
+    /// Latest time to wake up, even if the source is idle.
     fn wakes_at(&self, now: Instant) -> Instant {
         let until = self.writer.next_sync().min(now + LOOK);
         self.stops_at.map_or(until, |stops_at| until.min(stops_at))
     }
 
-    /// Tells whether what had come when the recording was asked to stop is taken. A source has what it holds for that time.
+    /// Tells whether the source has had its time since the stop request to hand over packets that came before it.
     fn has_lingered(&mut self, source: &Source, now: Instant, wall: Duration) -> bool {
         let Some(linger) = source.linger() else {
             return true;
@@ -426,7 +434,7 @@ async fn yield_now() {
     .await;
 }
 
-/// Waits for something until then; what is dropped is asked for again.
+/// Waits for a future until a deadline, and drops it then: it must be safe to start again.
 async fn before<T>(reactor: &Reactor, until: Instant, what: impl Future<Output = T>) -> Option<T> {
     let mut timer = Timer::new(reactor);
     timer.set(until);

@@ -106,7 +106,7 @@ pub enum RingError {
         other: String,
     },
     /// Volumes are missing.
-    #[error("the ring has {members} volumes, and {} of them are missing: numbers {}", missing.len(), numbers(missing))]
+    #[error("the ring has {members} volumes, and {} of them were not given (numbers {}); name all volumes of the ring", missing.len(), numbers(missing))]
     Missing {
         /// Volumes of the ring.
         members: u32,

@@ -31,8 +31,9 @@ impl Source {
         }
     }
 
-    /// Tells whether what is not taken in time is lost here: a source that has a buffer of its own keeps what it can.
-    pub(crate) fn is_live(&self) -> bool {
+    /// Tells whether the recorder drops items that find no free buffer. False for sources that can wait, and for interfaces: their packets
+    /// wait in the kernel's ring.
+    pub(crate) fn loses_when_late(&self) -> bool {
         let pace = match self {
             Source::Input(input) => input.pace,
             Source::Generator(generator) => generator.pace,
@@ -78,7 +79,7 @@ impl Source {
         }
     }
 
-    /// A word to people on what an interface itself counts; nothing where it counts nothing.
+    /// Text with the interface's own loss counters that moved; none if none did.
     pub(crate) fn named_counts(&self) -> Option<String> {
         match self {
             Source::Live(live) => live.named_counts(),
@@ -86,7 +87,7 @@ impl Source {
         }
     }
 
-    /// For how long what has come already may not have been handed over, where that can be.
+    /// Longest time that the source may hold a packet before it hands it over; none if it holds none.
     pub(crate) fn linger(&self) -> Option<Duration> {
         match self {
             Source::Live(_) => Some(Live::LINGER),

@@ -16,7 +16,7 @@ use crate::ring::{Ring, WhenFull};
 pub(crate) enum Place {
     /// Its sequence.
     Segment(u64),
-    /// The tail is to move first: whoever asked moves it, or somebody else does so already.
+    /// The tail must move first; the caller or another stream moves it.
     Later,
     /// There is none, and will be none.
     Full,
@@ -112,7 +112,7 @@ impl Streams {
         state.moves_tail = false;
     }
 
-    /// Tells whether a segment could be had, or waits for the tail.
+    /// Tells whether a stream is moving the tail now.
     pub(crate) fn moves_tail(&self) -> bool {
         self.state().moves_tail
     }
@@ -132,7 +132,7 @@ impl Streams {
         is_there
     }
 
-    /// Tells whether a segment is in the way of the others: it is half the ring old.
+    /// Tells whether a segment is more than half a ring behind the newest, and so will be in the tail's way.
     pub(crate) fn is_in_the_way(&self, sequence: u64) -> bool {
         let state = self.state();
         state.next > sequence + state.superblock.capacity() / 2

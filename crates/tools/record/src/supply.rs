@@ -19,7 +19,7 @@ pub enum SourceError {
         error: io::Error,
     },
     /// It is no file of packets, or a damaged one.
-    #[error("{name} is no file of packets that can be read: {error}")]
+    #[error("{name} is not a readable pcap or pcapng file: {error}")]
     Packets {
         /// The source.
         name: String,
@@ -30,7 +30,9 @@ pub enum SourceError {
     #[error(transparent)]
     Filter(#[from] FilterError),
     /// An interface was removed.
-    #[error("the interface {name} is gone; what it brought before is recorded")]
+    #[error(
+        "the interface {name} was removed; packets before that are recorded; start again when it is back"
+    )]
     Gone {
         /// The interface.
         name: String,

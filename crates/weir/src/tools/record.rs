@@ -57,26 +57,26 @@ pub(crate) struct RecordArguments {
     /// With --new: bytes of a segment, each of which lies on one volume: 4M to 1G
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, requires = "new")]
     segment_size: u64,
-    /// Fate of a full ring: go round, over the oldest segments, or stop
+    /// When the ring is full: overwrite the oldest segments (round), or end the recording (stop)
     #[arg(long, value_name = "round|stop", default_value = "round", value_parser = parse_when_full)]
     when_full: WhenFull,
-    /// Time after which what came is on stable storage
+    /// Interval at which packets are committed to stable storage; a crash loses at most about as much
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     sync: Duration,
-    /// Bytes that wait for volumes at most; what comes beyond is lost where the source has a pace, and waits elsewhere
+    /// Memory that buffers data for the volumes, for each reactor. When it is full, a source with rate= or pace=own loses data, an
+    /// interface's packets wait in the kernel's ring, and other sources wait
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     buffer: u64,
-    /// Record only packets that pass this filter of libpcap (man 7 pcap-filter), of an interface or a file
+    /// Record only packets that match this filter, as tcpdump takes it (man 7 pcap-filter; needs libpcap); for interfaces and packet files
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Keep so many bytes of each packet of an interface
+    /// Keep only the first SIZE bytes of each packet; for interfaces
     #[arg(long, value_name = "SIZE", value_parser = size)]
     snap_length: Option<u64>,
-    /// Reactors (threads) among which the packets of an interface are divided, by flow; each writes a stream of segments of its own, and has a kernel's ring and a buffer of
-    /// its own
+    /// Threads that record an interface; the kernel divides its packets among them by flow. Each has its own kernel ring and --buffer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: u16,
-    /// Run the recorder on modelled drives (ssd:) and on a clock of their own, with a source that generates; nothing is stored
+    /// Run in simulated time on modelled drives (ssd:PROFILE), with a generate: source; nothing is stored
     #[arg(long, requires = "new")]
     simulated: bool,
     #[command(flatten)]
@@ -89,13 +89,13 @@ pub(crate) struct RecordArguments {
 enum RecordCommand {
     /// List the recordings of a ring
     List {
-        /// The volumes of the ring; where some are missing, what is on the others is read
+        /// Volumes of the ring; what is on volumes that are not named is left out, with a warning
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<VolumeUrl>,
     },
     /// Extract packets as a pcapng file, or bytes as they came
     Extract {
-        /// The volumes of the ring; where some are missing, what is on the others is read
+        /// Volumes of the ring; what is on volumes that are not named is left out, with a warning
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<VolumeUrl>,
         /// The file that is made, for its owner alone; - is standard output
@@ -118,13 +118,13 @@ enum RecordCommand {
     },
     /// Read all that was recorded, and compare it with its checksums
     Verify {
-        /// The volumes of the ring; where some are missing, what is on the others is read
+        /// Volumes of the ring; what is on volumes that are not named is left out, with a warning
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<VolumeUrl>,
     },
 }
 
-/// Which packets
+/// Selection of packets
 #[derive(Debug, Default, clap::Args)]
 struct Which {
     /// From this time on: 2026-11-28T19:30:00Z, or seconds since the beginning of 1970
@@ -133,13 +133,13 @@ struct Which {
     /// Before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     to: Option<u64>,
-    /// The newest, of so long a time
+    /// Only the last DURATION before the newest packet, such as 1m
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["from", "to"])]
     last: Option<Duration>,
     /// Packets at most
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Of this recording alone
+    /// Only this recording; `weir record list` shows the IDs
     #[arg(long, value_name = "ID")]
     recording: Option<Uuid>,
 }
@@ -225,8 +225,8 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     };
     let mut opened = source::open(&url, &wanted)?;
     let content = opened.content;
-    // Whatever it was needed for is open.
-    privilege::drop_packet_sockets()?;
+    // The packet sockets are open: CAP_NET_RAW is no longer needed.
+    privilege::drop_net_raw()?;
     let config = RecordConfig {
         when_full: arguments.when_full,
         sync: arguments.sync,
@@ -240,7 +240,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     if arguments.simulated {
         if url.scheme() != "generate" {
             bail!(
-                "--simulated has a clock of its own, which only generate: goes by, and not {url}"
+                "--simulated runs in simulated time and needs a generate: source, such as generate:packets?rate=10Gb/s, not {url}"
             );
         }
         let stop = Stop::new();
@@ -435,27 +435,30 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
         present::rate(recorded.committed_bytes as f64 / seconds),
     );
     for (count, words) in [
-        (counts.source_lost, "before they came, as the source says"),
+        (
+            counts.source_lost,
+            "before the recorder, as the source reports",
+        ),
         (
             counts.interface_lost,
             "by the interface, as the kernel counts (rx_dropped)",
         ),
         (
             counts.socket_lost,
-            "in the kernel, because this recorder had no time for them",
+            "in the kernel's ring, because the recorder was too slow; more --reactors may help",
         ),
-        (counts.slow_lost, "because the volumes were too slow"),
-        (counts.failed_lost, "with volumes that failed"),
+        (
+            counts.slow_lost,
+            "because the volumes were too slow; more volumes or a larger --buffer help",
+        ),
+        (counts.failed_lost, "on volumes that failed"),
     ] {
         if count > 0 {
             text.push_str(&format!("lost     {} {words}\n", grouped(count)));
         }
     }
     if let Some(at) = recorded.first_lost {
-        text.push_str(&format!(
-            "the first was lost after {:.3} s\n",
-            at.as_secs_f64()
-        ));
+        text.push_str(&format!("first loss after {:.3} s\n", at.as_secs_f64()));
     }
     if let Some(holds) = holds_seconds(capacity, recorded.committed_bytes, seconds) {
         let holds = units::time_text(holds);

@@ -19,7 +19,7 @@ use weir_plan::cluster::{self, Configuration, MeasuredCurve};
 use weir_plan::drive::{self, Drive, WhenFull};
 use weir_plan::points::{self, Points};
 use weir_plan::published;
-use weir_plan::reproduce::{self, Beside, Ran};
+use weir_plan::reproduce::{self, Beside, RecorderRun};
 use weir_plan::sheet::Source;
 use weir_plan::units;
 use weir_volume::VolumeUrl;
@@ -206,7 +206,7 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
     let mut others: Vec<Drive> = Vec::new();
     let mut commands: Vec<String> = Vec::new();
     let own = Own::start()?;
-    let mut ran: Vec<Ran> = Vec::new();
+    let mut ran: Vec<RecorderRun> = Vec::new();
     let mut qualify = |command: Vec<String>| -> anyhow::Result<Vec<Drive>> {
         let shown = weir_lab::secret::without(&command).join(" ");
         let stored = own.run(&command)?;

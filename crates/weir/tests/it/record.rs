@@ -243,11 +243,11 @@ fn on_modelled_drives_enough_of_them_lose_nothing_and_too_few_do() {
     assert!(lost.as_u64() > Some(0) && at.as_f64() > Some(0.0), "{few}");
     fails(
         "generate:bytes?count=1 null:?size=1G --new --simulated",
-        &["null:?size=1G is none"],
+        &["null:?size=1G is not one"],
     );
     fails(
         "bytes:- ssd:970-evo-plus-1tb?size=1GiB --new --simulated",
-        &["a clock of its own"],
+        &["needs a generate: source"],
     );
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_limit::canned;
 use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
-use weir_limit::datagrams::Sending;
+use weir_limit::datagrams::SendConfig;
 use weir_limit::processor;
 use weir_limit::server::{self, ServerConfig};
 use weir_limit::work::{Direction, Work};
@@ -43,22 +43,22 @@ enum Command {
     Canned(Canned),
     /// Copy blocks from one buffer to others, with a checksum (CRC32C) of each full one; prints how fast as JSON
     Copy(Copy),
-    /// Send datagrams (UDP) that nobody need receive; prints how many as JSON
+    /// Send UDP datagrams to a peer that need not listen; prints their number and rate as JSON
     Send(Send),
 }
 
 #[derive(Debug, Args)]
 struct Send {
-    /// The peer
+    /// Address to send to
     #[arg(value_name = "ADDRESS:PORT")]
     to: SocketAddr,
-    /// Bytes of each
+    /// Bytes of payload in each datagram
     #[arg(long, value_name = "BYTES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(0..=9000))]
     size: u16,
     /// For how long
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// Datagrams a second; as many as there can be, where it is not given
+    /// Datagrams a second [default: as many as possible]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
 }
@@ -143,7 +143,7 @@ fn run() -> anyhow::Result<()> {
         Command::Copy(copy) => print(&weir_limit::copy::run(Duration::from_secs_f64(
             copy.seconds,
         ))),
-        Command::Send(send) => print(&weir_limit::datagrams::send(&Sending {
+        Command::Send(send) => print(&weir_limit::datagrams::send(&SendConfig {
             to: send.to,
             bytes: send.size.into(),
             time: Duration::from_secs_f64(send.seconds),

@@ -1,8 +1,8 @@
 //! Packets of a network interface: a packet socket with a ring of memory that the kernel fills (TPACKET_V3 of packet(7)).
 //!
-//! The ring is of blocks. The kernel fills one after the other, and hands each over when it is full or some milliseconds old; it is the
-//! program's until that gives it back. What finds no block is lost, and counted by the kernel. What this module does not do: it
-//! decides nothing about what is lost, and waits for nothing but the next block.
+//! The ring is made of blocks. The kernel fills a block and hands it over when it is full or some milliseconds old; the program gives it
+//! back after reading. A packet that finds no free block is dropped, and counted by the kernel. This module only reads blocks and
+//! counts; it does not decide what a loss means.
 
 use std::ffi::c_void;
 use std::io;
@@ -47,7 +47,7 @@ pub struct FilterInstruction {
 pub struct CaptureOptions {
     /// Name of the interface.
     pub interface: String,
-    /// Bytes of the ring of each socket, a multiple of 1 MiB, at least two.
+    /// Bytes of each socket's ring: a multiple of 1 MiB, at least 2 MiB.
     pub ring_bytes: usize,
     /// Sockets among which the packets are divided, by flow.
     pub sockets: u16,
@@ -290,7 +290,7 @@ impl Capture {
         })
     }
 
-    /// Waits until the kernel hands over a block, or has an error to tell. It may be dropped at any time.
+    /// Waits until the kernel hands over a block or reports an error. The future may be dropped at any time.
     ///
     /// # Errors
     /// The system's: `NetworkDown` each time that the interface goes down. One that comes up again goes on.
@@ -310,7 +310,7 @@ impl Capture {
         }
     }
 
-    /// Tells whether the interface is no more, or is another one of the same name: nothing comes any more.
+    /// Tells whether the interface was removed, or replaced by another of the same name: no more packets will come.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         card::index_of(&self.interface) != Some(self.index)
@@ -338,11 +338,11 @@ impl Capture {
         })
     }
 
-    /// Counts of the interface since it was made whose names speak of losses or errors: those of the kernel, and those of its driver.
+    /// Loss and error counters of the interface since it was made, from the kernel and from its driver.
     ///
     /// # Errors
     /// The system's.
-    pub fn card_counts(&self) -> io::Result<Vec<(String, u64)>> {
+    pub fn loss_counts(&self) -> io::Result<Vec<(String, u64)>> {
         card::loss_counts(&self.socket, &self.interface)
     }
 
@@ -510,9 +510,9 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// Has a socket share the packets with the others of its group: the number of that.
+/// Joins a socket to a fanout group, or starts one; the group's number.
 fn join(socket: &OwnedFd, group: Option<u16>) -> io::Result<u16> {
-    // By flow; what finds no room in one ring goes to another one's.
+    // By flow; when one ring is full, the kernel uses another.
     let by = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_ROLLOVER;
     let word = match group {
         None => (by | UNIQUE_ID) << 16,

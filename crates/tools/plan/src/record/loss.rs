@@ -1,9 +1,9 @@
-//! The moment at which drives that are too few lose the first byte.
+//! Time until too few drives lose the first byte.
 
 use crate::drive::Drive;
 
-/// Seconds after which the first byte is lost where `drives` take a line of so many bytes a second, behind a buffer; none: nothing is lost in the
-/// passes that were measured, or their phases are not known.
+/// Seconds until the buffer is full and the first byte is lost, for a line of `line` bytes a second onto `drives` drives. None if nothing
+/// is lost in the measured passes, or if their phases are unknown.
 ///
 /// Drives write as fast as the phase of their pass lets them where something waits, and as fast as the line where nothing does; what they
 /// recover while they are not busy is left out.

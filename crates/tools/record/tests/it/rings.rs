@@ -226,7 +226,7 @@ fn rings_are_known_by_their_volumes() {
         let error = Ring::open(&reactor, &turned[..2], true).await.map(drop);
         let error = error.unwrap_err().to_string();
         assert!(
-            error.contains("1 of them are missing: numbers 1"),
+            error.contains("1 of them were not given (numbers 1)"),
             "{error}"
         );
         let twice = [Arc::clone(&volumes[0]), Arc::clone(&volumes[0])];

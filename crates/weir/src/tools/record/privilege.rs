@@ -1,18 +1,18 @@
-//! Rights that a recorder needs to open a source are given up once it is open.
+//! Drops the capability that a recorder needs only to open its source.
 
 use anyhow::Context;
 use rustix::thread::{
     CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// Gives CAP_NET_RAW up, which opened the packet sockets. Threads that are started later do not have it either; there are no others yet.
-pub(super) fn drop_packet_sockets() -> anyhow::Result<()> {
+/// Drops CAP_NET_RAW. To be called before other threads start: they inherit what this thread has.
+pub(super) fn drop_net_raw() -> anyhow::Result<()> {
     let raw = CapabilitySet::NET_RAW;
     let mut sets = capabilities(None).context("the capabilities cannot be read")?;
     if !(sets.permitted | sets.inheritable).contains(raw) {
         return Ok(());
     }
-    // Only who has CAP_SETPCAP may, and for who has not the sets below are all that counts.
+    // Needs CAP_SETPCAP. Without it this fails and does no harm: the sets below decide.
     let _ = remove_capability_from_bounding_set(raw);
     for set in [
         &mut sets.effective,

@@ -1,4 +1,4 @@
-//! `weir record --simulated`: modelled drives, and packets or bytes that are made up, on a clock of their own.
+//! `weir record --simulated`: generated packets or bytes onto modelled drives, in simulated time.
 //!
 //! It is the recorder itself that runs: only the clock and the drives are not those of a machine. So minutes pass as fast as one core can
 //! write what is recorded to memory.
@@ -30,7 +30,9 @@ pub(super) fn run(
     mut show: impl FnMut(Progress, u64) + 'static,
 ) -> anyhow::Result<(Uuid, u64, Recorded)> {
     if let Some(other) = volumes.iter().find(|url| url.scheme() != SCHEME) {
-        bail!("--simulated is for modelled drives, such as ssd:consumer-tlc, and {other} is none");
+        bail!(
+            "--simulated needs modelled drives, such as ssd:consumer-tlc?size=4GiB; {other} is not one"
+        );
     }
     let simulation = Simulation::new(Config {
         rounds_max: u64::MAX,

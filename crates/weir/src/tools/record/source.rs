@@ -86,7 +86,7 @@ impl Read for Connection {
 fn connection_of(address: &str) -> anyhow::Result<Box<dyn Read + Send>> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
-    eprintln!("waits for a connection at {}", listener.local_addr()?);
+    eprintln!("waiting for a connection at {}", listener.local_addr()?);
     Ok(Box::new(Connection {
         listener: Some(listener),
         stream: None,
@@ -152,7 +152,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     let longest = weir_pcap::PACKET_BYTES_MAX as u64;
     let snap = wanted.snap_length.unwrap_or(longest);
     if !(16..=longest).contains(&snap) {
-        bail!("--snap-length is 16 to {longest}");
+        bail!("--snap-length {snap} is out of range: use 16 to {longest} bytes");
     }
     let snap = snap as u32;
     let filter = match &wanted.filter {
@@ -170,7 +170,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     let (captures, info) = Capture::open(&options).map_err(explained)?;
     if !info.offloads.is_empty() {
         eprintln!(
-            "warning: {name} merges packets or leaves checksums undone before they are recorded: {} {} on; `ethtool -K {name} {}` records them as they are on the wire",
+            "warning: {name}: {} {} on, so that packets are recorded merged or without checksums; `ethtool -K {name} {}` records them as they are on the wire",
             info.offloads.join(", "),
             if info.offloads.len() == 1 {
                 "is"
@@ -203,7 +203,7 @@ fn explained(error: io::Error) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     match is_forbidden {
         true => error.context(
-            "packets of an interface need CAP_NET_RAW: run it as root, or `setcap cap_net_raw+ep` the program; to try it on interfaces of its own, `unshare -rn`",
+            "recording an interface needs CAP_NET_RAW: run as root, or give it to the program with `setcap cap_net_raw+ep PROGRAM`; to try it without root, run it under `unshare -rn`, which has its own interfaces",
         ),
         false => error,
     }
@@ -215,9 +215,7 @@ pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         return interface_of(url, wanted);
     }
     if wanted.streams > 1 {
-        bail!(
-            "only the packets of an interface are divided among reactors, and {url} is none; leave --reactors out"
-        );
+        bail!("--reactors above 1 works for interface: only, not for {url}; leave --reactors out");
     }
     let (content, made) = open_one(url, wanted)?;
     let rate = url.parameters().parsed("rate", parse_rate)?;
@@ -230,7 +228,7 @@ pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
 
 fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
     if wanted.snap_length.is_some() {
-        bail!("--snap-length is for interfaces: packets of other sources have come whole already");
+        bail!("--snap-length works for interface: only, not for {url}; leave --snap-length out");
     }
     let parameters = url.parameters();
     let content = match (url.scheme(), url.path()) {
@@ -251,7 +249,9 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
         }
     };
     if wanted.filter.is_some() && (content == Content::Bytes || url.scheme() == "generate") {
-        bail!("--filter is for packets of interfaces and files; {url} has none to choose from");
+        bail!(
+            "--filter works on packets of interface:, pcap: and tcp: with content=pcap, not on {url}; leave --filter out"
+        );
     }
     if url.scheme() != "generate" {
         let pace = match url.scheme() {

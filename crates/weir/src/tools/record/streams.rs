@@ -32,7 +32,7 @@ impl Opened {
     }
 }
 
-/// The latest figures of each stream, and who is told of their sum.
+/// Latest figures of each stream, and the callback that shows their sum.
 struct Standings<F> {
     latest: Vec<Option<Progress>>,
     show: F,

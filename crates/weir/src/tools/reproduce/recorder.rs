@@ -5,15 +5,15 @@ use serde_json::Value;
 use weir_plan::drive::{self, WhenFull};
 use weir_plan::published;
 use weir_plan::record::needed;
-use weir_plan::reproduce::Ran;
+use weir_plan::reproduce::RecorderRun;
 
 use super::super::own::Own;
 use super::words;
 
-/// The published drive, and the model of it. It is small: what is recorded goes through this machine's memory.
+/// Published drive and its model, which is small because recorded data goes through this machine's memory.
 const DRIVE: (&str, &str) = ("970-evo-plus", "970-evo-plus-1tb?size=4GiB");
 const DRIVE_BYTES: f64 = (4u64 << 30) as f64;
-/// The recorder's buffer: for longer than the model stands still when its cache is full.
+/// Buffer of the recorder: covers the model's longest stall, when its cache is full.
 const BUFFER: (&str, f64) = ("512M", (512u64 << 20) as f64);
 /// Bytes of what the source yields at a time.
 const BLOCK_BYTES: f64 = (256u64 << 10) as f64;
@@ -21,7 +21,7 @@ const BLOCK_BYTES: f64 = (256u64 << 10) as f64;
 const SEGMENT: &str = "4M";
 
 /// Runs it with as many drives as the plan asks for, and with as many as the data sheet does: the runs, and their commands.
-pub(super) fn run(own: &Own, seed: u64) -> anyhow::Result<(Vec<Ran>, Vec<String>)> {
+pub(super) fn run(own: &Own, seed: u64) -> anyhow::Result<(Vec<RecorderRun>, Vec<String>)> {
     let published = published::drives();
     let line = published.line();
     let sheet = published.drives.iter().find(|of| of.name == DRIVE.0);
@@ -55,7 +55,7 @@ pub(super) fn run(own: &Own, seed: u64) -> anyhow::Result<(Vec<Ran>, Vec<String>
         let number = |path: &str| told.pointer(path).and_then(Value::as_f64);
         let count = |path: &str| number(path).with_context(|| format!("a recording has {path}"));
         let received = count("/counts/received")?;
-        ran.push(Ran {
+        ran.push(RecorderRun {
             why: why.to_owned(),
             drives,
             drive: drive.clone(),
