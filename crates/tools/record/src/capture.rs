@@ -4,16 +4,18 @@ use std::io;
 use std::time::Duration;
 
 use weir_pcap::{Interface, Packet};
-use weir_reactor::Reactor;
 use weir_reactor::linux::{Capture, Frame, InterfaceInfo};
+use weir_reactor::{Instant, Reactor};
 
 use crate::supply::{LeftOut, Next, SourceError};
 
+/// Bytes of a comment at most.
+const COMMENT_BYTES_MAX: usize = 4096;
 /// The kernel's count of packets that an interface lost, those that its driver missed among them.
 const LOST: &str = "rx_dropped";
 
 /// Types of hardware (ARPHRD_ of linux/if_arp.h) and the types of link (LINKTYPE_) of what a packet socket yields of them.
-const LINK_TYPES: [(u16, u16); 12] = [
+const LINK_TYPES: [(u16, u16); 10] = [
     // Ethernet, and the loopback, which looks like it.
     (1, 1),
     (772, 1),
@@ -24,11 +26,9 @@ const LINK_TYPES: [(u16, u16); 12] = [
     (776, 101),
     (778, 101),
     (65_534, 101),
-    // CAN, 802.11 without and with Radiotap, Netlink.
-    (280, 227),
+    // 802.11 without and with Radiotap.
     (801, 105),
     (803, 127),
-    (824, 253),
 ];
 
 /// Packets of an interface, of one of its sockets.
@@ -37,6 +37,8 @@ pub struct Live {
     interface: Interface,
     is_told: bool,
     is_down: bool,
+    /// When it was seen that the interface is gone.
+    gone: Option<Instant>,
     left_out: LeftOut,
     is_first: bool,
     /// Counts of the interface when the recording began, by name.
@@ -85,6 +87,7 @@ impl Live {
             },
             is_told: false,
             is_down: false,
+            gone: None,
             left_out: LeftOut::default(),
             is_first,
             first,
@@ -101,23 +104,27 @@ impl Live {
         }
         match self.capture.next_frame() {
             None => Next::Read,
-            Some(Frame { time, length, data }) => {
-                self.is_down = false;
-                Next::Packet(Packet {
-                    interface: 0,
-                    time,
-                    length,
-                    data,
-                    flags: None,
-                    dropped: None,
-                })
-            }
+            Some(Frame { time, length, data }) => Next::Packet(Packet {
+                interface: 0,
+                time,
+                length,
+                // The tag of a VLAN comes on top of what the kernel kept.
+                data: &data[..data.len().min(self.interface.snap_length as usize)],
+                flags: None,
+                dropped: None,
+            }),
         }
     }
 
     /// Waits for packets, also while the interface is down. [`SourceError::Gone`] when it was removed.
     pub(crate) async fn wait(&mut self, reactor: &Reactor) -> Result<(), SourceError> {
-        if self.is_down && self.capture.is_gone() {
+        if self.is_down && (self.gone.is_some() || self.capture.is_gone()) {
+            // The kernel hands its last block over a little later.
+            let since = *self.gone.get_or_insert(reactor.now());
+            if reactor.now() < since + Self::LINGER {
+                reactor.sleep_until(since + Self::LINGER).await;
+                return Ok(());
+            }
             let name = self.name().to_owned();
             return Err(SourceError::Gone { name });
         }
@@ -139,10 +146,26 @@ impl Live {
         if let Ok(counts) = self.capture.take_counts() {
             self.left_out.socket += counts.lost;
         }
-        let losses = self.since_first();
-        let lost = losses.iter().find(|(name, _)| name == LOST);
-        self.left_out.interface = lost.map_or(self.left_out.interface, |(_, count)| *count);
+        if self.is_first
+            && let Ok(lost) = self.capture.interface_lost()
+        {
+            let first = self.first.iter().find(|(name, _)| name == LOST);
+            self.left_out.interface = lost.saturating_sub(first.map_or(0, |(_, count)| *count));
+        }
         self.left_out
+    }
+
+    /// Takes packets that came before a time: their number.
+    pub(crate) fn drain(&mut self, before: u64) -> u64 {
+        let mut count = 0;
+        while self
+            .capture
+            .next_frame()
+            .is_some_and(|frame| frame.time < before)
+        {
+            count += 1;
+        }
+        count
     }
 
     /// Counts of the interface since the recording began.
@@ -166,7 +189,12 @@ impl Live {
         let text: Vec<_> = moved
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
-        (!text.is_empty()).then(|| format!("counters of the interface: {}", text.join(", ")))
+        let has_any = !text.is_empty();
+        let mut text = format!("counters of the interface: {}", text.join(", "));
+        while text.len() > COMMENT_BYTES_MAX {
+            text.pop();
+        }
+        has_any.then_some(text)
     }
 
     pub(crate) fn fill(&self) -> f64 {

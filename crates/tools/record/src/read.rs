@@ -181,6 +181,14 @@ enum Item {
 }
 
 impl Item {
+    /// Its place among those of other streams. Counts were taken after packets that stand behind them came.
+    fn order(&self) -> u64 {
+        match self {
+            Item::Packet(packet, _) => packet.time,
+            Item::Statistics(..) => 0,
+        }
+    }
+
     fn time(&self) -> u64 {
         match self {
             Item::Packet(packet, _) => packet.time,
@@ -328,6 +336,8 @@ struct Extraction<'a> {
     /// Interfaces that the output has, or has to get before what is at hand.
     known: Vec<Interface>,
     new_interfaces: Vec<u8>,
+    /// The recording that was last extracted, and its newest time.
+    last: Option<(Uuid, u64)>,
     /// The latest counts of each stream of the recording, by interface.
     counted: BTreeMap<(u32, u32), Statistics>,
     has_begun: bool,
@@ -341,6 +351,7 @@ impl<'a> Extraction<'a> {
             done: Extracted::default(),
             known: Vec::new(),
             new_interfaces: Vec::new(),
+            last: None,
             counted: BTreeMap::new(),
             has_begun: false,
         }
@@ -378,16 +389,12 @@ impl<'a> Extraction<'a> {
         stop: Option<&Stop>,
     ) -> Result<(), ReadError> {
         let what = self.what;
-        let mut last: Option<&Commit> = None;
         for segments in recordings_of(&ring.segments) {
             let recording = segments[0].commit.recording;
             if what.recording.is_some_and(|only| only != recording) {
                 continue;
             }
-            let before = last.replace(&segments[segments.len() - 1].commit);
-            let before = before.and_then(|before| Some(before.chunks.last()?.last));
             let mut feeds = feeds(ring, segments, &what.times, seen);
-            self.counted.clear();
             if ring.content() == Content::Bytes {
                 for feed in &mut feeds {
                     while let Some(reading) = feed.next() {
@@ -399,9 +406,19 @@ impl<'a> Extraction<'a> {
                 }
                 continue;
             }
-            let has_new = self.fill(ring, &mut feeds).await?;
-            if let Some(before) = before.filter(|_| has_new && self.done.packets > 0) {
-                self.gap(before)?;
+            if !self.fill(ring, &mut feeds).await? {
+                continue;
+            }
+            let newest = segments.iter().flat_map(|one| &one.commit.chunks);
+            let newest = newest.map(|chunk| chunk.last).max().unwrap_or_default();
+            let before = self.last.replace((recording, newest));
+            if let Some((before, end)) = before
+                && before != recording
+            {
+                self.counted.clear();
+                if self.done.packets > 0 {
+                    self.gap(end)?;
+                }
             }
             while self.next(ring, &mut feeds).await? {
                 if self.ends(stop)? {
@@ -444,7 +461,7 @@ impl<'a> Extraction<'a> {
         let open = with_items(feeds);
         while open > 0 && with_items(feeds) == open {
             let earliest = feeds.iter_mut().filter(|one| !one.items.is_empty());
-            let earliest = earliest.min_by_key(|one| one.items[0].time());
+            let earliest = earliest.min_by_key(|one| one.items[0].order());
             let feed = earliest.expect("there is one");
             let item = feed.items.pop_front().expect("it has one");
             self.item(&item, &feed.data, &mut bytes);

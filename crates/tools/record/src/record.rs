@@ -219,6 +219,7 @@ impl Run {
         progress: &mut impl FnMut(Progress),
     ) -> Result<Ended, RecordError> {
         let loses_when_late = source.loses_when_late();
+        let linger = source.linger();
         let mut turn = 0;
         let mut wall = self.reactor.system().wall_clock();
         loop {
@@ -236,7 +237,8 @@ impl Run {
                 self.told = now;
                 progress(self.progress(now, source));
             }
-            if stop.is_asked() && self.has_lingered(source, now, wall) {
+            if stop.is_asked() && self.has_lingered(linger, now, wall) {
+                self.count_rest(source, 0);
                 return Ok(Ended::Stopped);
             }
             if turn >= TURN_BYTES {
@@ -285,7 +287,7 @@ impl Run {
                     let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
                     let lost_before = packet.dropped.unwrap_or_default();
                     (
-                        self.take(loses_when_late, stop, take).await,
+                        self.take(loses_when_late, linger, stop, take).await,
                         length,
                         lost_before,
                     )
@@ -293,13 +295,20 @@ impl Run {
                 Next::Bytes(bytes) => {
                     let time = wall.as_nanos() as u64;
                     let take = |writer: &mut Writer| writer.bytes(bytes, time);
-                    (self.take(loses_when_late, stop, take).await, bytes.len(), 0)
+                    (
+                        self.take(loses_when_late, linger, stop, take).await,
+                        bytes.len(),
+                        0,
+                    )
                 }
             };
             let (bytes, is_lost) = match taken {
                 Ok(bytes) => (bytes, false),
                 Err(Refused::Later) if loses_when_late => (length, true),
-                Err(Refused::Later) => return Ok(Ended::Stopped),
+                Err(Refused::Later) => {
+                    self.count_rest(source, 1);
+                    return Ok(Ended::Stopped);
+                }
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
             };
@@ -321,12 +330,13 @@ impl Run {
     async fn take(
         &mut self,
         loses_when_late: bool,
+        linger: Option<Duration>,
         stop: &Stop,
         take: impl Fn(&mut Writer) -> Result<usize, Refused>,
     ) -> Result<usize, Refused> {
         loop {
             match take(&mut self.writer) {
-                Err(Refused::Later) if !loses_when_late && (!stop.is_asked() || self.lingers()) => {
+                Err(Refused::Later) if !loses_when_late && self.may_wait(linger, stop) => {
                     self.is_behind = true;
                     self.wait_for_room().await;
                 }
@@ -342,22 +352,50 @@ impl Run {
     }
 
     /// Tells whether the source has had its time since the stop request to hand over packets that came before it.
-    fn has_lingered(&mut self, source: &Source, now: Instant, wall: Duration) -> bool {
-        let Some(linger) = source.linger() else {
+    fn has_lingered(&mut self, linger: Option<Duration>, now: Instant, wall: Duration) -> bool {
+        let Some(linger) = linger else {
             return true;
         };
         self.stops_before.get_or_insert(wall.as_nanos() as u64);
         now >= *self.stops_at.get_or_insert(now + linger)
     }
 
-    fn lingers(&self) -> bool {
-        self.stops_at.is_some()
+    /// Tells whether a packet may wait for room: until the recording is to stop, and for a source that lingers a little longer.
+    fn may_wait(&mut self, linger: Option<Duration>, stop: &Stop) -> bool {
+        if !stop.is_asked() {
+            return true;
+        }
+        let wall = self.reactor.system().wall_clock();
+        !self.has_lingered(linger, self.reactor.now(), wall)
+    }
+
+    /// Counts packets that came before the recording was to stop, and that are not taken any more.
+    fn count_rest(&mut self, source: &mut Source, in_hand: u64) {
+        let rest = match self.stops_before {
+            Some(end) => in_hand + source.drain(end),
+            None => 0,
+        };
+        if rest == 0 {
+            return;
+        }
+        let is_behind = self.is_behind;
+        self.first_lost
+            .get_or_insert(self.reactor.now() - self.began);
+        self.writer.count(|counts| {
+            counts.received += rest;
+            *(match is_behind {
+                true => &mut counts.slow_lost,
+                false => &mut counts.socket_lost,
+            }) += rest;
+        });
     }
 
     async fn wait_for_room(&mut self) {
         let now = self.reactor.now();
         // Another stream may be what moves the tail.
         let until = self.wakes_at(now).min(now + LOOK_FOR_TAIL);
+        // Others have their turn in any case: room is theirs to make.
+        yield_now().await;
         before(&self.reactor, until, self.writer.room()).await;
         self.writer.tick(self.reactor.now());
         self.writer.make_way();

@@ -1,7 +1,7 @@
 //! A ring of volumes, opened: what is asked of each, and what was found on it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ use crate::format::{
 const DEPTH: u32 = 64;
 /// Commit records that are read at the same time when a ring is opened, on each volume.
 const SCANS: usize = 32;
+
+/// Places without a record that are looked at again and again at most; the newest count.
+const PASSED_MAX: usize = 4096;
 
 /// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -311,6 +314,8 @@ pub struct Ring {
     pub(crate) unreadable: Vec<(String, u64)>,
     /// The first sequence that no segment has, nor a record that was found.
     pub(crate) next: u64,
+    /// Sequences before that which had no record when they were looked for.
+    passed: BTreeSet<u64>,
 }
 
 /// A ring that was opened, on its way to another reactor.
@@ -340,6 +345,7 @@ impl SharedRing {
             segments: Vec::new(),
             unreadable: Vec::new(),
             next: self.next,
+            passed: BTreeSet::new(),
         })
     }
 }
@@ -411,6 +417,7 @@ impl Ring {
             segments: Vec::new(),
             unreadable: Vec::new(),
             next: 0,
+            passed: BTreeSet::new(),
         };
         // The older one of what was there before must not be taken for this ring's.
         for _ in SUPERBLOCKS {
@@ -487,6 +494,7 @@ impl Ring {
             segments: Vec::new(),
             unreadable: Vec::new(),
             next: 0,
+            passed: BTreeSet::new(),
         };
         ring.scan().await;
         Ok(ring)
@@ -573,26 +581,44 @@ impl Ring {
                 self.segments[index].commit = now;
             }
         }
-        // A new recording leaves slots free, and so do volumes that failed.
-        let misses_max = 4 * u64::from(self.superblock.members);
-        let (mut sequence, mut misses) = (self.next, 0);
-        while misses <= misses_max {
-            match self.commit_of(sequence).await {
-                Some(commit) => {
-                    let (member, place) = self.superblock.place(sequence);
-                    self.segments.push(Segments {
-                        commit,
-                        member,
-                        place,
-                    });
+        // A stream that has nothing to commit yet holds a place before those of others.
+        for sequence in std::mem::take(&mut self.passed) {
+            if sequence >= tail && !self.find(sequence).await {
+                self.passed.insert(sequence);
+            }
+        }
+        // A new recording leaves slots free, and so do volumes that failed and streams without packets.
+        let streams = self.segments.last().map_or(1, |one| one.commit.streams);
+        let misses_max = 4 * u64::from(self.superblock.members) + u64::from(streams);
+        let (mut sequence, mut missed) = (self.next, Vec::new());
+        while missed.len() as u64 <= misses_max {
+            match self.find(sequence).await {
+                true => {
                     self.next = sequence + 1;
-                    misses = 0;
+                    self.passed.extend(missed.drain(..));
                 }
-                None => misses += 1,
+                false => missed.push(sequence),
             }
             sequence += 1;
         }
+        while self.passed.len() > PASSED_MAX {
+            self.passed.pop_first();
+        }
         self.segments.sort_by_key(|one| one.commit.sequence);
+    }
+
+    /// Looks for a segment that was committed; false: it was not.
+    async fn find(&mut self, sequence: u64) -> bool {
+        let Some(commit) = self.commit_of(sequence).await else {
+            return false;
+        };
+        let (member, place) = self.superblock.place(sequence);
+        self.segments.push(Segments {
+            commit,
+            member,
+            place,
+        });
+        true
     }
 
     /// The newest commit record of a segment, where it has one.

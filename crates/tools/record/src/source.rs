@@ -79,6 +79,14 @@ impl Source {
         }
     }
 
+    /// Takes all that came before a time, in nanoseconds since the beginning of 1970, from the source's own buffer: its number.
+    pub(crate) fn drain(&mut self, before: u64) -> u64 {
+        match self {
+            Source::Live(live) => live.drain(before),
+            Source::Input(_) | Source::Generator(_) => 0,
+        }
+    }
+
     /// Text with the interface's own loss counters that moved; none if none did.
     pub(crate) fn named_counts(&self) -> Option<String> {
         match self {

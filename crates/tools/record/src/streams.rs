@@ -3,7 +3,7 @@
 //! The next segment, the tail, and the segments that are being written are known to all of them, under a lock that is taken once or twice for
 //! each segment. The tail passes no segment that is being written.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
@@ -29,8 +29,8 @@ struct State {
     /// The tail that is on the volumes; that of the superblock is on its way to them.
     tail: u64,
     moves_tail: bool,
-    /// Segments that are being written.
-    under_way: BTreeSet<u64>,
+    /// Segments that are being written, and by how many.
+    under_way: BTreeMap<u64, u32>,
 }
 
 /// The parts of a recording that its streams share.
@@ -51,9 +51,10 @@ impl Streams {
         reactor.system().random_bytes(&mut bytes);
         let wall = reactor.system().wall_clock().as_nanos() as u64;
         // Writes of an earlier recorder that was killed may still land in the slots behind the last one.
+        let streams = ring.segments.last().map_or(1, |one| one.commit.streams);
         let next = match ring.next {
             0 => 0,
-            next => next + u64::from(ring.superblock.members),
+            next => next + u64::from(ring.superblock.members) + u64::from(streams - 1),
         };
         Streams {
             recording: Uuid::from_bytes(bytes),
@@ -63,7 +64,7 @@ impl Streams {
                 next,
                 tail: ring.superblock.tail,
                 moves_tail: false,
-                under_way: BTreeSet::new(),
+                under_way: BTreeMap::new(),
                 superblock: ring.superblock.clone(),
             }),
         }
@@ -83,7 +84,7 @@ impl Streams {
         if when_full == WhenFull::GoRound && state.next + ahead >= state.tail + capacity {
             let wanted = (state.next + 2 * ahead).saturating_sub(capacity);
             // The newest one stays, however small the ring is, and so does what is being written.
-            let first = state.under_way.first().copied().unwrap_or(u64::MAX);
+            let first = state.under_way.keys().next().copied().unwrap_or(u64::MAX);
             let wanted = wanted.min(state.next.saturating_sub(1)).min(first);
             if wanted > state.tail && !state.moves_tail {
                 state.moves_tail = true;
@@ -101,7 +102,7 @@ impl Streams {
         }
         let sequence = state.next;
         state.next += 1;
-        state.under_way.insert(sequence);
+        state.under_way.insert(sequence, 1);
         (Place::Segment(sequence), moved)
     }
 
@@ -112,14 +113,21 @@ impl Streams {
         state.moves_tail = false;
     }
 
-    /// Tells whether a stream is moving the tail now.
-    pub(crate) fn moves_tail(&self) -> bool {
-        self.state().moves_tail
+    /// Tells whether there is a place for a segment now.
+    pub(crate) fn has_place(&self) -> bool {
+        let state = self.state();
+        state.next < state.tail + state.superblock.capacity()
     }
 
     /// Nothing is written to a segment any more.
     pub(crate) fn done(&self, sequence: u64) {
-        self.state().under_way.remove(&sequence);
+        let under_way = &mut self.state().under_way;
+        if let Some(holders) = under_way.get_mut(&sequence) {
+            *holders -= 1;
+            if *holders == 0 {
+                under_way.remove(&sequence);
+            }
+        }
     }
 
     /// Takes a segment up again that was done; false: it was given up meanwhile.
@@ -127,7 +135,7 @@ impl Streams {
         let state = &mut *self.state();
         let is_there = sequence >= state.superblock.tail;
         if is_there {
-            state.under_way.insert(sequence);
+            *state.under_way.entry(sequence).or_default() += 1;
         }
         is_there
     }

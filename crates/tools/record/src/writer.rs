@@ -32,6 +32,8 @@ const PACKETS_CHUNK_BYTES_MIN: usize = 512 << 10;
 const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
 /// Time after which it is looked whether another stream has moved the tail.
 const LOOK: Duration = Duration::from_millis(1);
+/// Bytes of an interface's counts at most, without a comment.
+const STATISTICS_BYTES: usize = 256;
 /// Bytes of the descriptions of all interfaces at most.
 const PREAMBLE_BYTES_MAX: usize = 128 << 10;
 
@@ -136,6 +138,9 @@ struct Open {
     is_last: Cell<bool>,
     said_last: Cell<bool>,
     is_committing: Cell<bool>,
+    /// Chunks whose writes are under way.
+    flying: Cell<usize>,
+    is_released: Cell<bool>,
     edition: Cell<u32>,
     counts: Cell<Counts>,
 }
@@ -182,10 +187,13 @@ impl Shared {
         self.counts.set(counts);
     }
 
-    /// A segment is done: a record says so, or its volume failed.
-    fn done(&self, open: &Open) {
-        self.streams.done(open.sequence);
-        self.ends(1);
+    /// Lets go of a segment that is done, as soon as nothing is being written to it.
+    fn release(&self, open: &Open) {
+        let is_quiet = open.flying.get() == 0 && !open.is_committing.get();
+        if open.is_done.get() && is_quiet && !open.is_released.replace(true) {
+            self.streams.done(open.sequence);
+            self.ends(1);
+        }
     }
 
     fn ends(&self, count: usize) {
@@ -325,8 +333,8 @@ impl Writer {
 
     /// Takes counts of an interface.
     pub(crate) fn statistics(&mut self, statistics: &Statistics) -> Result<(), Refused> {
-        // With a comment of usual length.
-        let filling = self.filling(512)?;
+        let comment = statistics.comment.as_ref().map_or(0, String::len);
+        let filling = self.filling(STATISTICS_BYTES + comment)?;
         write::statistics(statistics, filling);
         filling.note(statistics.time);
         Ok(())
@@ -431,6 +439,8 @@ impl Writer {
             is_last: Cell::new(false),
             said_last: Cell::new(false),
             is_committing: Cell::new(false),
+            flying: Cell::new(0),
+            is_released: Cell::new(false),
             edition: Cell::new(0),
             counts: Cell::default(),
         }));
@@ -504,11 +514,13 @@ impl Writer {
         });
         open.written.borrow_mut().push(false);
         shared.under_way.set(shared.under_way.get() + 1);
+        open.flying.set(open.flying.get() + 1);
         let (data, on) = (filling.segment.freeze(), Rc::clone(&open));
         let write = async move {
             let at = on.place + u64::from(block) * BLOCK_BYTES as u64;
             let written = on.member.write(at, smallvec![data.clone()], false).await;
             give_buffer_back(&shared, data);
+            on.flying.set(on.flying.get() - 1);
             match written {
                 Ok(()) => {
                     on.written.borrow_mut()[index] = true;
@@ -518,6 +530,7 @@ impl Writer {
                 }
                 Err(error) => fail(&shared, &on, error),
             }
+            shared.release(&on);
             shared.ends(1);
         };
         self.shared.reactor.spawn(write).detach();
@@ -583,9 +596,10 @@ impl Writer {
     /// Waits until there may be room for more.
     pub(crate) async fn room(&self) {
         let shared = &self.shared;
+        let has_open = self.open.is_some();
         let has_room = || {
             let has_buffer = !shared.free.borrow().is_empty() || shared.unmade.get() > 0;
-            has_buffer && !shared.streams.moves_tail()
+            has_buffer && (has_open || shared.streams.has_place())
         };
         shared.bell.wait(has_room).await;
     }
@@ -663,12 +677,13 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
                 shared.committed_bytes.set(bytes);
                 open.committed.set(written);
                 open.said_last.set(is_last);
-                if closes && !open.is_done.replace(true) {
-                    shared.done(open);
+                if closes {
+                    open.is_done.set(true);
                 }
             }
-            Err(error) => return fail(shared, open, error),
+            Err(error) => fail(shared, open, error),
         }
+        shared.release(open);
     }
 }
 
@@ -682,5 +697,5 @@ fn fail(shared: &Shared, open: &Open, error: LaneError) {
     let lost = &chunks[open.committed.get()..];
     let packets = lost.iter().map(|chunk| u64::from(chunk.packets)).sum();
     shared.lose(&open.member, packets, error);
-    shared.done(open);
+    shared.release(open);
 }

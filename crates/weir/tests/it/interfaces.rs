@@ -278,12 +278,40 @@ END
         [ "$status" = 0 ]
         "$WEIR" record extract "file:$FOLDER/two" "file:$FOLDER/three" --out two.pcapng --json >extracted.json
         "$WEIR" record list "file:$FOLDER/two" "file:$FOLDER/three" --json >list.json
+        # At the sending end: nothing comes in, on one reactor or on two; on the loopback each packet comes in once.
+        for reactors in 1 2; do
+            "$WEIR" record 'interface:veth0?direction=in' "file:$FOLDER/in$reactors?size=64M" --new --reactors $reactors --json >in$reactors.json 2>in.err &
+            recorder=$!
+            until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = $reactors ]; do sleep 0.01; done
+            send 0 100 200
+            stop
+            ip link set lo up
+            "$WEIR" record interface:lo "file:$FOLDER/lo$reactors?size=64M" --new --reactors $reactors --json >lo$reactors.json 2>lo.err &
+            recorder=$!
+            until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = $reactors ]; do sleep 0.01; done
+            ip addr add 192.0.2.9/32 dev lo 2>/dev/null || true
+            python3 -c 'import socket
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(("192.0.2.9", 9))
+for port in range(100): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(100), ("192.0.2.9", 9))'
+            stop
+        done
         "#,
     );
     if !ran || !path.join("list.json").exists() {
         return;
     }
     assert_eq!(json(&path.join("two.json"))["counts"]["kept"], 4000);
+    for reactors in [1, 2] {
+        let kept = |name: &str| {
+            json(&path.join(format!("{name}{reactors}.json")))["counts"]["kept"].clone()
+        };
+        assert_eq!(
+            (kept("in"), kept("lo")),
+            (0.into(), 100.into()),
+            "{reactors}"
+        );
+    }
     let listed = &json(&path.join("list.json"))["recordings"];
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
     assert_eq!(

@@ -24,6 +24,12 @@ const TAG_BYTES: usize = 4;
 const ADDRESSES_BYTES: usize = 12;
 /// PACKET_FANOUT_FLAG_UNIQUEID (linux/if_packet.h): the kernel chooses a number that nobody has.
 const UNIQUE_ID: u32 = 0x2000;
+/// PACKET_FANOUT_FLAG_IGNORE_OUTGOING (linux/if_packet.h): for the whole group; older kernels do not know it.
+const GROUP_IGNORES_OUTGOING: u32 = 0x4000;
+/// BPF_RET and BPF_K (linux/bpf_common.h): with 0, a filter that nothing passes.
+const RETURN: u16 = 0x06;
+/// Place of the address (struct sockaddr_ll) behind a packet's header: TPACKET_ALIGN of its size.
+const ADDRESS_AT: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 /// PACKET_IGNORE_OUTGOING (linux/if_packet.h).
 const IGNORE_OUTGOING: libc::c_int = 23;
 /// ETH_P_8021Q (linux/if_ether.h): the type of a tag where the kernel names none.
@@ -125,6 +131,8 @@ pub struct Capture {
     cursor: Option<Cursor>,
     interface: String,
     index: u32,
+    /// Packets that this machine sends are taken, too.
+    outgoing: bool,
 }
 
 fn about(what: &str) -> impl FnOnce(io::Error) -> io::Error + '_ {
@@ -188,10 +196,22 @@ impl Capture {
         for _ in 0..options.sockets.max(1) {
             let (capture, found) = Capture::open_one(options)?;
             if options.sockets > 1 {
-                group = Some(join(&capture.socket, group)?);
+                group = Some(join(&capture, group)?);
             }
             all.push(capture);
             info = Some(found);
+        }
+        // Until all had joined nothing passed: packets would have come to several.
+        for capture in &all {
+            match &options.filter {
+                Some(filter) => attach(&capture.socket, filter)?,
+                None => set(
+                    &capture.socket,
+                    libc::SOL_SOCKET,
+                    libc::SO_DETACH_FILTER,
+                    &0,
+                )?,
+            }
         }
         Ok((all, info.expect("there is a socket at least")))
     }
@@ -212,12 +232,17 @@ impl Capture {
         set(&socket, level, libc::PACKET_RESERVE, &(TAG_BYTES as u32))
             .map_err(about("PACKET_RESERVE"))?;
         let ring = Mapping::new(&socket, options.ring_bytes)?;
-        if let Some(filter) = &options.filter {
-            attach(&socket, filter)?;
-        }
+        let nothing = FilterInstruction {
+            code: RETURN,
+            jump_true: 0,
+            jump_false: 0,
+            operand: 0,
+        };
+        attach(&socket, &[nothing])?;
         let is_loopback = info.hardware == libc::ARPHRD_LOOPBACK;
         // All packets of a loopback come in again.
-        if !options.outgoing || is_loopback {
+        let outgoing = options.outgoing && !is_loopback;
+        if !outgoing {
             set(&socket, level, IGNORE_OUTGOING, &1_u32)
                 .map_err(about("PACKET_IGNORE_OUTGOING"))?;
         }
@@ -239,6 +264,7 @@ impl Capture {
             cursor: None,
             interface: options.interface.clone(),
             index: info.index,
+            outgoing,
         };
         Ok((capture, info))
     }
@@ -264,9 +290,15 @@ impl Capture {
                 self.give_block_back();
                 continue;
             };
+            let address = self.header::<libc::sockaddr_ll>(self.block, cursor.next + ADDRESS_AT);
             cursor.packets -= 1;
             cursor.next += header.tp_next_offset as usize;
             self.cursor = Some(cursor);
+            // Older kernels give a group all of them.
+            let is_outgoing = address.is_some_and(|of| of.sll_pkttype == libc::PACKET_OUTGOING);
+            if is_outgoing && !self.outgoing {
+                continue;
+            }
             break (
                 at + header.tp_mac as usize,
                 header.tp_snaplen as usize,
@@ -344,6 +376,14 @@ impl Capture {
     /// The system's.
     pub fn loss_counts(&self) -> io::Result<Vec<(String, u64)>> {
         card::loss_counts(&self.socket, &self.interface)
+    }
+
+    /// Packets that the interface lost since it was made, as the kernel counts them (rx_dropped).
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn interface_lost(&self) -> io::Result<u64> {
+        card::lost(&self.interface)
     }
 
     /// Share of the ring that waits for the program, from 0 to 1.
@@ -511,14 +551,20 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
 }
 
 /// Joins a socket to a fanout group, or starts one; the group's number.
-fn join(socket: &OwnedFd, group: Option<u16>) -> io::Result<u16> {
+fn join(capture: &Capture, group: Option<u16>) -> io::Result<u16> {
+    let socket = &*capture.socket;
     // By flow; when one ring is full, the kernel uses another.
-    let by = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_ROLLOVER;
+    let mut by = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_ROLLOVER;
+    if !capture.outgoing {
+        by |= GROUP_IGNORES_OUTGOING;
+    }
     let word = match group {
         None => (by | UNIQUE_ID) << 16,
         Some(group) => by << 16 | u32::from(group),
     };
-    set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &word).map_err(about("PACKET_FANOUT"))?;
+    set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &word).map_err(about(
+        "the packets cannot be divided (PACKET_FANOUT); is the interface up?",
+    ))?;
     let mut joined = 0_u32;
     get(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &mut joined)
         .map_err(about("PACKET_FANOUT"))?;

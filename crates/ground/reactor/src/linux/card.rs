@@ -25,7 +25,7 @@ const COUNTER_NAMES: u32 = 1;
 /// Bytes of a name (ETH_GSTRING_LEN).
 const NAME_BYTES: usize = 32;
 /// Counters of a driver that are asked for at most.
-const COUNTERS_MAX: usize = 1 << 14;
+const COUNTERS_MAX: usize = 1 << 13;
 /// ETH_FLAG_LRO.
 const LARGE_RECEIVE: u32 = 1 << 15;
 /// Parts of a counter's name that speak of a loss.
@@ -168,9 +168,9 @@ fn driver_counts(socket: &OwnedFd, interface: &str) -> Option<Vec<(String, u64)>
     if words[1] == 0 || count == 0 || count > COUNTERS_MAX {
         return None;
     }
-    // struct ethtool_gstrings: the command, the set, their number, and the names. The kernel asks the driver again how many there are; room
-    // is for more of them.
-    let room = count + 64;
+    // struct ethtool_gstrings: the command, the set, their number, and the names. The kernel asks the driver again how many there are, and
+    // copies as many: room is for several times as many as any has.
+    let room = 4 * COUNTERS_MAX;
     let mut names = vec![0_u64; 2 + room * NAME_BYTES / 8];
     names[0] = pair(command::STRINGS, COUNTER_NAMES);
     names[1] = pair(count as u32, 0);
@@ -213,11 +213,22 @@ fn kernel_counts(text: &str, interface: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// Packets that an interface lost, as the kernel counts them.
+pub(super) fn lost(interface: &str) -> io::Result<u64> {
+    let counts = kernel_counts(&kernel_text()?, interface);
+    let lost = counts.iter().find(|(name, _)| name == "rx_dropped");
+    lost.map(|(_, count)| *count)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The counters of the thread's own network namespace.
+fn kernel_text() -> io::Result<String> {
+    std::fs::read_to_string("/proc/thread-self/net/dev")
+}
+
 /// Counters whose names speak of a loss, or of an error, of packets that come.
 pub(super) fn loss_counts(socket: &OwnedFd, interface: &str) -> io::Result<Vec<(String, u64)>> {
-    // That of the thread's own network namespace.
-    let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
-    let mut counts = kernel_counts(&text, interface);
+    let mut counts = kernel_counts(&kernel_text()?, interface);
     let own = driver_counts(socket, interface).unwrap_or_default();
     let own = own.into_iter().filter(|(name, _)| {
         let name = name.to_ascii_lowercase();

@@ -1,13 +1,14 @@
 //! A recording of several streams: merged by time, and none in the way of the others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_block::Volume;
 use weir_load::Stop;
 use weir_reactor::{Reactor, Task};
 use weir_record::{
     Content, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
-    WhenFull, list, record_stream,
+    WhenFull, follow, list, record_stream,
 };
 use weir_testing::initiator::on_machine;
 
@@ -15,6 +16,8 @@ use crate::scene::*;
 
 /// Packets of one stream: their size, their number, and bits a second.
 type Stream = (usize, u64, u64);
+/// Instead of a rate: it waits for room.
+const WAITS: u64 = 0;
 
 /// Records streams side by side.
 async fn record_all(
@@ -28,7 +31,11 @@ async fn record_all(
     for (number, &(size, count, rate)) in streams.iter().enumerate() {
         let ring = ring.share().open(reactor).expect("it opens again");
         let stream = (Arc::clone(&shared), number as u32);
-        let generator = Generator::new(Content::Packets, &[size], Pace::Rate(rate), Some(count));
+        let pace = match rate {
+            WAITS => Pace::Full,
+            rate => Pace::Rate(rate),
+        };
+        let generator = Generator::new(Content::Packets, &[size], pace, Some(count));
         tasks.push(reactor.spawn(async move {
             let mut source = Source::Generator(generator);
             let stop = Stop::new();
@@ -173,6 +180,68 @@ fn a_stream_that_was_idle_for_rounds_ends_in_order() {
             let (_, done) = extracted(&ring, &all()).await;
             assert_eq!((done.damaged.len(), done.given_up), (0, 0));
             assert!(list(&ring)[0].is_closed);
+        }
+    });
+}
+
+/// The buffer has room for more than the ring: whoever waits for a place lets those write that make it.
+#[test]
+fn sources_that_wait_get_round_a_small_ring() {
+    on_machine(|reactor| async move {
+        for (count, size) in [(1, "9M"), (2, "9M"), (3, "13M")] {
+            let volumes = volumes(1, size);
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            let streams = vec![(1000, 40_000, WAITS); count];
+            let config = config(WhenFull::GoRound);
+            let recorded = record_all(&reactor, ring, &streams, config).await;
+            for one in recorded {
+                assert_eq!((one.ended, one.counts.kept), (Ended::Source, 40_000));
+            }
+            let ring = opened(&reactor, &volumes).await;
+            let (_, done) = extracted(&ring, &all()).await;
+            assert_eq!((done.damaged.len(), done.given_up), (0, 0));
+        }
+    });
+}
+
+/// A stream that has nothing to commit holds a place before those of the others.
+#[test]
+fn all_streams_are_followed() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(1, "80M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        // The last one is the fastest, and the others commit long after it.
+        let streams: [Stream; 8] = [
+            (300, 3, 4000),
+            (301, 3, 4000),
+            (302, 3, 4000),
+            (303, 3, 4000),
+            (304, 3, 4000),
+            (305, 3, 4000),
+            (306, 3, 4000),
+            (1000, 20_000, 160_000_000),
+        ];
+        let (stop, what) = (Stop::new(), all());
+        let following = {
+            let (reactor, stop) = (reactor.clone(), stop.clone());
+            let ring = opened(&reactor, &volumes).await;
+            let every = Duration::from_millis(20);
+            reactor.clone().spawn(async move {
+                let mut file = Vec::new();
+                let done = follow(ring, &what, every, &stop, &mut file).await;
+                (file, done.expect("it is followed"))
+            })
+        };
+        record_all(&reactor, ring, &streams, config(WhenFull::Stop)).await;
+        // It looks once more for what was committed last.
+        reactor.sleep(Duration::from_millis(500)).await;
+        stop.stop();
+        let (file, done) = following.await;
+        assert_eq!(done.packets, 20_021);
+        let found = packets_of(&file);
+        for (size, count, _) in streams {
+            let own = found.iter().filter(|packet| packet.0 == size);
+            assert!(own.map(|packet| packet.1).eq(0..count), "{size}");
         }
     });
 }

@@ -156,8 +156,8 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     }
     let snap = snap as u32;
     let filter = match &wanted.filter {
-        Some(expression) => Some(Filter::for_interface(expression, name, snap)?.instructions()),
-        None => wanted.snap_length.map(|_| vec![keep(snap)]),
+        Some(expression) => Filter::for_interface(expression, name, snap)?.instructions(),
+        None => vec![keep(snap)],
     };
     let options = CaptureOptions {
         interface: name.to_owned(),
@@ -165,7 +165,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         sockets: wanted.streams,
         promiscuous: promiscuous.unwrap_or(true),
         outgoing: outgoing.unwrap_or(true),
-        filter,
+        filter: Some(filter),
     };
     let (captures, info) = Capture::open(&options).map_err(explained)?;
     if !info.offloads.is_empty() {

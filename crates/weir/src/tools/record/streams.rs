@@ -85,10 +85,18 @@ pub(super) fn record(
             }
         };
         let work = move |reactor: weir_reactor::Reactor| async move {
-            let ring = ring.open(&reactor)?;
-            let mut source = made.make();
-            let recorded = record_stream(ring, stream, &mut source, &config, &stop, told);
-            Ok::<_, anyhow::Error>(recorded.await?)
+            let recorded = async {
+                let ring = ring.open(&reactor)?;
+                let mut source = made.make();
+                let recorded = record_stream(ring, stream, &mut source, &config, &stop, told);
+                Ok::<_, anyhow::Error>(recorded.await?)
+            };
+            let recorded = recorded.await;
+            if recorded.is_err() {
+                // Without one of them it is not the recording that was asked for.
+                stop.stop();
+            }
+            recorded
         };
         let remote = remote.clone();
         calls.push(std::thread::spawn(move || remote.call_blocking(work)));
@@ -102,12 +110,16 @@ pub(super) fn record(
             Err(of) => error = Some(of),
         }
     }
+    let recorded = all.into_iter().reduce(add);
     match error {
-        Some(error) => Err(error),
-        None => all
-            .into_iter()
-            .reduce(add)
-            .context("there is a stream at least"),
+        Some(error) => {
+            if let Some(others) = recorded {
+                let kept = others.counts.kept;
+                eprintln!("note: the other reactors recorded {kept} packets until then");
+            }
+            Err(error)
+        }
+        None => recorded.context("there is a stream at least"),
     }
 }
 
