@@ -237,8 +237,8 @@ impl Run {
                 self.told = now;
                 progress(self.progress(now, source));
             }
-            if stop.is_asked() && self.has_lingered(linger, now, wall) {
-                self.count_rest(source, 0);
+            // A source that lingers ends when it has handed over what came before.
+            if stop.is_asked() && self.has_lingered(linger, now, wall) && linger.is_none() {
                 return Ok(Ended::Stopped);
             }
             if turn >= TURN_BYTES {
@@ -256,6 +256,9 @@ impl Run {
                     wall = self.reactor.system().wall_clock();
                     turn = 0;
                     continue;
+                }
+                Next::Read if stop.is_asked() && self.has_lingered(linger, now, wall) => {
+                    return Ok(Ended::Stopped);
                 }
                 Next::Read => {
                     if self.is_behind {
@@ -306,7 +309,7 @@ impl Run {
                 Ok(bytes) => (bytes, false),
                 Err(Refused::Later) if loses_when_late => (length, true),
                 Err(Refused::Later) => {
-                    self.count_rest(source, 1);
+                    self.count_rest(source);
                     return Ok(Ended::Stopped);
                 }
                 Err(Refused::Full) => return Ok(Ended::Full),
@@ -369,24 +372,18 @@ impl Run {
         !self.has_lingered(linger, self.reactor.now(), wall)
     }
 
-    /// Counts packets that came before the recording was to stop, and that are not taken any more.
-    fn count_rest(&mut self, source: &mut Source, in_hand: u64) {
-        let rest = match self.stops_before {
-            Some(end) => in_hand + source.drain(end),
-            None => 0,
-        };
-        if rest == 0 {
+    /// Counts packets that came before the recording was to stop, and for which the volumes had no room until then: the one in hand, and what
+    /// the source holds.
+    fn count_rest(&mut self, source: &mut Source) {
+        let Some(end) = self.stops_before else {
             return;
-        }
-        let is_behind = self.is_behind;
+        };
+        let rest = 1 + source.drain(end);
         self.first_lost
             .get_or_insert(self.reactor.now() - self.began);
         self.writer.count(|counts| {
             counts.received += rest;
-            *(match is_behind {
-                true => &mut counts.slow_lost,
-                false => &mut counts.socket_lost,
-            }) += rest;
+            counts.slow_lost += rest;
         });
     }
 

@@ -25,7 +25,9 @@ const DEPTH: u32 = 64;
 const SCANS: usize = 32;
 
 /// Places without a record that are looked at again and again at most; the newest count.
-const PASSED_MAX: usize = 4096;
+const PASSED_MAX: usize = 1024;
+/// Streams of a recording of which nothing is known yet.
+const STREAMS_USUAL: u32 = 64;
 
 /// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -589,7 +591,8 @@ impl Ring {
         }
         // A new recording leaves slots free, and so do volumes that failed and streams without packets.
         let streams = self.segments.last().map_or(1, |one| one.commit.streams);
-        let misses_max = 4 * u64::from(self.superblock.members) + u64::from(streams);
+        let streams = u64::from(streams.max(STREAMS_USUAL));
+        let misses_max = 4 * u64::from(self.superblock.members) + streams;
         let (mut sequence, mut missed) = (self.next, Vec::new());
         while missed.len() as u64 <= misses_max {
             match self.find(sequence).await {
@@ -601,6 +604,9 @@ impl Ring {
             }
             sequence += 1;
         }
+        // Places that the ring has come round to since are those of others.
+        let oldest = self.next.saturating_sub(self.superblock.capacity());
+        self.passed.retain(|&sequence| sequence >= oldest);
         while self.passed.len() > PASSED_MAX {
             self.passed.pop_first();
         }

@@ -54,7 +54,11 @@ impl Streams {
         let streams = ring.segments.last().map_or(1, |one| one.commit.streams);
         let next = match ring.next {
             0 => 0,
-            next => next + u64::from(ring.superblock.members) + u64::from(streams - 1),
+            next => {
+                // A small ring keeps what it has.
+                let others = u64::from(streams - 1).min(ring.superblock.capacity() / 8);
+                next + u64::from(ring.superblock.members) + others
+            }
         };
         Streams {
             recording: Uuid::from_bytes(bytes),

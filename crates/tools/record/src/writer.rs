@@ -187,6 +187,14 @@ impl Shared {
         self.counts.set(counts);
     }
 
+    /// Packets that were counted as lost are committed.
+    fn recover(&self, packets: u64) {
+        let mut counts = self.counts.get();
+        counts.failed_lost -= packets.min(counts.failed_lost);
+        counts.kept += packets;
+        self.counts.set(counts);
+    }
+
     /// Lets go of a segment that is done, as soon as nothing is being written to it.
     fn release(&self, open: &Open) {
         let is_quiet = open.flying.get() == 0 && !open.is_committing.get();
@@ -675,6 +683,11 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
                 let bytes: u64 = new.iter().map(|chunk| u64::from(chunk.bytes)).sum();
                 let bytes = shared.committed_bytes.get() + bytes;
                 shared.committed_bytes.set(bytes);
+                if open.has_failed.get() {
+                    // They were counted with the volume that failed meanwhile.
+                    let packets = new.iter().map(|chunk| u64::from(chunk.packets)).sum();
+                    shared.recover(packets);
+                }
                 open.committed.set(written);
                 open.said_last.set(is_last);
                 if closes {
@@ -689,9 +702,12 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
 
 /// A segment is lost, but for what a commit record names.
 fn fail(shared: &Shared, open: &Open, error: LaneError) {
-    open.has_failed.set(true);
-    if open.is_done.replace(true) {
+    if open.has_failed.replace(true) {
         return;
+    }
+    if open.is_done.replace(true) {
+        // All that it has is committed, but not that the recording ended.
+        return shared.lose(&open.member, 0, error);
     }
     let chunks = open.chunks.borrow();
     let lost = &chunks[open.committed.get()..];
