@@ -18,36 +18,66 @@ ip link add veth0 mtu 9000 type veth peer name veth1 mtu 9000
 ip link set veth0 up
 ip link set veth1 up
 
-# record RING ARGUMENT...: begins to record, and waits until the kernel has the socket.
+# opened N: waits until the recorder has its N sockets and has given up the right to open more, after which it takes packets.
+opened() {
+    for attempt in $(seq 6000); do
+        kill -0 "$recorder" || { cat ./*.err >&2; exit 1; }
+        held=$(awk '/^CapEff/ { print $2 }' "/proc/$recorder/status")
+        [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = "$1" ] && [ $((0x$held >> 13 & 1)) = 0 ] && return
+        sleep 0.01
+    done
+}
+
+# record RING ARGUMENT...: begins to record.
 record() {
     ring=$1
     shift
     "$WEIR" record "$@" "file:$FOLDER/$ring?size=64M" --new --json >"$ring.json" 2>"$ring.err" &
     recorder=$!
-    until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = 1 ]; do
-        kill -0 "$recorder" || { cat "$ring.err" >&2; exit 1; }
-        sleep 0.01
-    done
+    opened 1
 }
 
-# received: packets that have come to veth1.
-received() { awk -F'[: ]+' '$2 == "veth1" { print $4 }' /proc/self/net/dev; }
-
-# send FROM TO [SIZE]: sends frames of these numbers, and waits until they have come.
+# send FROM TO [SIZE]: sends frames of these numbers, and waits until the last one has come to whoever listens at veth1.
 send() {
-    before=$(received)
     python3 - "$@" <<'END'
 import socket, sys
 first, last = int(sys.argv[1]), int(sys.argv[2])
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 out.bind(("veth0", 0))
+back = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+back.bind(("veth1", 0))
+back.setblocking(False)
+end = (last - 1).to_bytes(8, "big")
+has_come = False
+
+def look():
+    global has_come
+    try:
+        while True:
+            has_come |= end in back.recv(65536)[:40]
+    except BlockingIOError:
+        pass
+
 for number in range(first, last):
     size = int(sys.argv[3]) if len(sys.argv) > 3 else [0, 8, 50, 1486, 8900][number % 5]
     tag = [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x20\x06"][number % 3]
     data = number.to_bytes(8, "big") + bytes(index % 251 for index in range(size))
     out.send(bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]) + tag + b"\x88\xb5" + data)
+    look()
+back.settimeout(120)
+while not has_come:
+    has_come = end in back.recv(65536)[:40]
 END
-    until [ "$(($(received) - before))" -ge "$(($2 - $1))" ]; do sleep 0.01; done
+}
+
+# holds N VOLUME...: waits until so many packets are committed.
+holds() {
+    count=$1
+    shift
+    until "$WEIR" record list "$@" --json 2>/dev/null | grep -q "\"packets\": $count,"; do
+        kill -0 "$recorder"
+        sleep 0.05
+    done
 }
 
 # stop: asks the recorder to stop; its exit status is in `status`.
@@ -134,10 +164,6 @@ fn packets_of_an_interface_are_recorded_as_they_were_sent() {
         r#"
         record whole interface:veth1
         send 0 3000
-        # Once packets are on the ring, what opened the interface is long given up.
-        until grep -q . whole.begun 2>/dev/null; do
-            "$WEIR" record list "file:$FOLDER/whole" >whole.list 2>/dev/null && grep whole.list -e '3,000' >whole.begun || sleep 0.05
-        done
         grep CapEff "/proc/$recorder/status" >caps
         stop
         [ "$status" = 0 ]
@@ -260,8 +286,7 @@ fn packets_of_several_reactors_are_merged_by_time() {
         [ "$(nproc)" -ge 2 ] || exit 0
         "$WEIR" record interface:veth1 "file:$FOLDER/two?size=64M" "file:$FOLDER/three?size=64M" --new --reactors 2 --json >two.json 2>two.err &
         recorder=$!
-        until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = 2 ]; do sleep 0.01; done
-        before=$(received)
+        opened 2
         python3 - <<'END'
 import socket, struct
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -273,7 +298,7 @@ for number in range(4000):
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, bytes([192, 0, 2, 1]), bytes([192, 0, 2, 2]))
     out.send(bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]) + ip + udp)
 END
-        until [ "$(($(received) - before))" -ge 4000 ]; do sleep 0.01; done
+        holds 4000 "file:$FOLDER/two" "file:$FOLDER/three"
         stop
         [ "$status" = 0 ]
         "$WEIR" record extract "file:$FOLDER/two" "file:$FOLDER/three" --out two.pcapng --json >extracted.json
@@ -282,18 +307,20 @@ END
         for reactors in 1 2; do
             "$WEIR" record 'interface:veth0?direction=in' "file:$FOLDER/in$reactors?size=64M" --new --reactors $reactors --json >in$reactors.json 2>in.err &
             recorder=$!
-            until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = $reactors ]; do sleep 0.01; done
+            opened $reactors
             send 0 100 200
             stop
             ip link set lo up
             "$WEIR" record interface:lo "file:$FOLDER/lo$reactors?size=64M" --new --reactors $reactors --json >lo$reactors.json 2>lo.err &
             recorder=$!
-            until [ "$(tail -n +2 /proc/self/net/packet | wc -l)" = $reactors ]; do sleep 0.01; done
+            opened $reactors
             ip addr add 192.0.2.9/32 dev lo 2>/dev/null || true
             python3 -c 'import socket
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(("192.0.2.9", 9))
-for port in range(100): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(100), ("192.0.2.9", 9))'
+for port in range(100):
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(100), ("192.0.2.9", 9))
+    own.recv(1000)'
             stop
         done
         "#,
@@ -349,9 +376,9 @@ fn an_interface_that_goes_down_is_waited_for_and_one_that_is_gone_ends_the_recor
         r#"
         record gone interface:veth1
         send 0 100
+        holds 100 "file:$FOLDER/gone"
         ip link set veth1 down
         ip link set veth1 up
-        until [ "$(cat /proc/self/net/packet | wc -l)" = 2 ]; do sleep 0.01; done
         until ip -o link show veth0 | grep -q LOWER_UP; do sleep 0.01; done
         send 100 200
         ip link del veth1

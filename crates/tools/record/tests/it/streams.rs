@@ -10,7 +10,7 @@ use weir_record::{
     Content, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
     WhenFull, follow, list, record_stream,
 };
-use weir_testing::initiator::on_machine;
+use weir_testing::initiator::simulation;
 
 use crate::scene::*;
 
@@ -72,7 +72,7 @@ fn check_order(packets: &[(usize, u64, u64)]) {
 
 #[test]
 fn streams_are_merged_by_time() {
-    on_machine(|reactor| async move {
+    simulation().run(0, |reactor: Reactor| async move {
         let volumes = volumes(3, "60M");
         let ring = made(&reactor, &volumes, Content::Packets).await;
         let streams: [Stream; 3] = [
@@ -121,7 +121,7 @@ fn streams_are_merged_by_time() {
 /// One stream goes round the ring many times, the others write next to nothing.
 #[test]
 fn a_slow_stream_is_in_nobodys_way() {
-    on_machine(|reactor| async move {
+    simulation().run(0, |reactor: Reactor| async move {
         let volumes: Vec<Arc<dyn Volume>> = volumes(2, "33M");
         let ring = made(&reactor, &volumes, Content::Packets).await;
         // 14 segments of 4 MiB; 240 MB come.
@@ -166,7 +166,7 @@ fn a_slow_stream_is_in_nobodys_way() {
 /// Streams that had closed their segment long before the end, and whose slots others have had since, end in order all the same.
 #[test]
 fn a_stream_that_was_idle_for_rounds_ends_in_order() {
-    on_machine(|reactor| async move {
+    simulation().run(0, |reactor: Reactor| async move {
         for _ in 0..3 {
             let volumes = volumes(2, "33M");
             let ring = made(&reactor, &volumes, Content::Packets).await;
@@ -187,7 +187,7 @@ fn a_stream_that_was_idle_for_rounds_ends_in_order() {
 /// The buffer has room for more than the ring: whoever waits for a place lets those write that make it.
 #[test]
 fn sources_that_wait_get_round_a_small_ring() {
-    on_machine(|reactor| async move {
+    simulation().run(0, |reactor: Reactor| async move {
         for (count, size) in [(1, "9M"), (2, "9M"), (3, "13M")] {
             let volumes = volumes(1, size);
             let ring = made(&reactor, &volumes, Content::Packets).await;
@@ -207,7 +207,7 @@ fn sources_that_wait_get_round_a_small_ring() {
 /// A stream that has nothing to commit holds a place before those of the others.
 #[test]
 fn all_streams_are_followed() {
-    on_machine(|reactor| async move {
+    simulation().run(0, |reactor: Reactor| async move {
         let volumes = volumes(1, "80M");
         let ring = made(&reactor, &volumes, Content::Packets).await;
         // The last one is the fastest, and the others commit long after it.
