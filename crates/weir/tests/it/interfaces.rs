@@ -325,7 +325,11 @@ for port in range(100):
         done
         "#,
     );
-    if !ran || !path.join("list.json").exists() {
+    if !ran {
+        return;
+    }
+    if !path.join("list.json").exists() {
+        println!("skipped: two reactors need two processors");
         return;
     }
     assert_eq!(json(&path.join("two.json"))["counts"]["kept"], 4000);

@@ -13,10 +13,11 @@ use weir_record::WhenFull;
 
 use crate::tools::plan::{DWPD, WARRANTY_YEARS};
 
-/// What a recording is compared with
+/// Comparison of a recording with a plan
 #[derive(Debug, clap::Args)]
 pub(super) struct PlanArguments {
-    /// Warn where drives like these do not keep up, do not hold what is to be kept, or wear out: a result of weir drive. May be given several times
+    /// Say how long drives like these last, and warn where they do not keep up or do not hold what is to be kept: a result of weir drive. May be
+    /// given several times
     #[arg(long, value_name = "RESULT.json", conflicts_with = "simulated")]
     plan: Vec<PathBuf>,
     /// With --plan: the line, such as 100Gb/s [default: rate= of the source, or the interface's speed]
