@@ -104,6 +104,7 @@ functions! {
     pcap_compile(Handle, *mut Program, *const c_char, c_int, c_uint) -> c_int;
     pcap_freecode(*mut Program);
     pcap_geterr(Handle) -> *mut c_char;
+    pcap_statustostr(c_int) -> *const c_char;
     pcap_offline_filter(*const Program, *const PacketHeader, *const u8) -> c_int;
 }
 
@@ -177,7 +178,15 @@ impl Open {
         // Numbers above 0 are warnings.
         match result {
             0.. => Ok(open),
-            _ => Err(fail(open.error())),
+            _ => {
+                // SAFETY: the library has a text for each of its numbers, which ends with a zero byte and stays.
+                let status = text_of(unsafe { CStr::from_ptr((library.pcap_statustostr)(result)) });
+                let more = open.error();
+                Err(fail(match more.is_empty() {
+                    true => status,
+                    false => format!("{status} ({more})"),
+                }))
+            }
         }
     }
 

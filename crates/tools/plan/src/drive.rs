@@ -271,9 +271,7 @@ impl StoredPass {
             })
         };
         for phase in &self.phases {
-            let rate = phase.rate.as_ref();
-            // The rate that is gone by.
-            let mean = rate.and_then(|of| of.mean.or(of.median));
+            let mean = phase.mean();
             for (what, number, is_used) in [
                 ("the time of a phase", Some(phase.seconds), counts),
                 ("the mean rate of a phase", mean, counts),
@@ -315,6 +313,14 @@ struct StoredPhase {
     #[serde(default, alias = "stall_seconds")]
     slowest_write_seconds: f64,
     longest_gap_seconds: Option<f64>,
+}
+
+impl StoredPhase {
+    /// The rate that is gone by.
+    fn mean(&self) -> Option<f64> {
+        let rate = self.rate.as_ref()?;
+        rate.mean.or(rate.median)
+    }
 }
 
 #[derive(Deserialize)]
@@ -492,8 +498,7 @@ fn of_stored(
     }
     let phases = || passes.iter().flat_map(|pass| &pass.phases);
     let mean_phases = phases().filter_map(|of| {
-        let rate = of.rate.as_ref()?;
-        let rate = rate.mean.or(rate.median)?;
+        let rate = of.mean()?;
         let bytes = rate * of.seconds;
         Some(Phase { bytes, rate })
     });
@@ -557,10 +562,10 @@ fn of_stored(
 }
 
 fn mean_of(pass: &StoredPass) -> Option<f64> {
-    let rated = pass.phases.iter().filter_map(|phase| {
-        let rate = phase.rate.as_ref()?;
-        Some((phase.seconds, rate.mean.or(rate.median)?))
-    });
+    let rated = pass
+        .phases
+        .iter()
+        .filter_map(|phase| Some((phase.seconds, phase.mean()?)));
     let (seconds, bytes) = rated.fold((0.0, 0.0), |(seconds, bytes), (of, rate)| {
         (seconds + of, bytes + of * rate)
     });

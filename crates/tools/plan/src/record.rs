@@ -297,6 +297,17 @@ pub fn plan(requirements: &Requirements, designs: &[Design]) -> Result<Sheet, Re
     Ok(sheet)
 }
 
+/// Tells whether as many drives as a design has keep up, and hold what is to be kept; `true` where that is not known.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn fits(requirements: &Requirements, design: &Design) -> Result<bool, RecordError> {
+    let worked = Worked::new(requirements, design)?;
+    let keeps_up = worked.drives >= worked.needed.drives;
+    let bridges = worked.bridged(requirements) != Bridged::No;
+    Ok(keeps_up && bridges && worked.keeps() != Some(false))
+}
+
 fn line_text(line: f64) -> String {
     let bits = line * 8.0 / 1e9;
     format!(

@@ -11,8 +11,6 @@ use crate::supply::{LeftOut, Next, SourceError};
 
 /// Bytes of a comment at most.
 const COMMENT_BYTES_MAX: usize = 4096;
-/// The kernel's count of packets that an interface lost, those that its driver missed among them.
-const LOST: &str = "rx_dropped";
 
 /// Types of hardware (ARPHRD_ of linux/if_arp.h) and the types of link (LINKTYPE_) of what a packet socket yields of them.
 const LINK_TYPES: [(u16, u16); 10] = [
@@ -40,17 +38,22 @@ pub struct Live {
     /// When it was seen that the interface is gone.
     gone: Option<Instant>,
     left_out: LeftOut,
-    is_first: bool,
-    /// Counts of the interface when the recording began, by name.
-    first: Vec<(String, u64)>,
+    /// Counts of the interface when the recording began, where this source tells them.
+    began: Option<Began>,
+}
+
+/// Counts of an interface when the recording began: packets that it lost, and by the counters' names.
+struct Began {
+    lost: u64,
+    named: Vec<(String, u64)>,
 }
 
 impl Live {
     /// The kernel hands over a block that is not full after a tenth of this.
     pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-    /// A source of what a socket captures of the interface `name`; `filter` is for the description in the recording. The first one of several counts
-    /// for the interface.
+    /// A source of what a socket captures of the interface `name`; `filter` is for the description in the recording. Of several
+    /// sources of one interface, one tells its counts.
     ///
     /// # Errors
     /// `Unsupported` where the interface has links of a type that no file of packets knows; or the system's.
@@ -60,7 +63,7 @@ impl Live {
         name: &str,
         snap_length: u32,
         filter: Option<String>,
-        is_first: bool,
+        counts_interface: bool,
     ) -> io::Result<Self> {
         let known = LINK_TYPES
             .iter()
@@ -72,9 +75,15 @@ impl Live {
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         };
-        let first = capture.loss_counts()?;
+        let began = match counts_interface {
+            true => Some(Began {
+                lost: capture.interface_lost()?,
+                named: capture.loss_counts()?,
+            }),
+            false => None,
+        };
         // Packets that the kernel counted while the capture was set up are nobody's loss.
-        capture.take_counts()?;
+        capture.take_lost()?;
         Ok(Live {
             capture,
             interface: Interface {
@@ -89,8 +98,7 @@ impl Live {
             is_down: false,
             gone: None,
             left_out: LeftOut::default(),
-            is_first,
-            first,
+            began,
         })
     }
 
@@ -143,14 +151,11 @@ impl Live {
 
     pub(crate) fn left_out(&mut self) -> LeftOut {
         // An interface that is gone is counted no more: waiting for it says so.
-        if let Ok(counts) = self.capture.take_counts() {
-            self.left_out.socket += counts.lost;
-        }
-        if self.is_first
+        self.left_out.socket += self.capture.take_lost().unwrap_or_default();
+        if let Some(began) = &self.began
             && let Ok(lost) = self.capture.interface_lost()
         {
-            let first = self.first.iter().find(|(name, _)| name == LOST);
-            self.left_out.interface = lost.saturating_sub(first.map_or(0, |(_, count)| *count));
+            self.left_out.interface = lost.saturating_sub(began.lost);
         }
         self.left_out
     }
@@ -168,33 +173,24 @@ impl Live {
         count
     }
 
-    /// Counts of the interface since the recording began.
-    fn since_first(&self) -> Vec<(String, u64)> {
-        if !self.is_first {
-            return Vec::new();
-        }
-        let now = self.capture.loss_counts().unwrap_or_default();
-        let since = now.into_iter().map(|(name, count)| {
-            let first = self.first.iter().find(|(first, _)| *first == name);
-            let count = count.saturating_sub(first.map_or(0, |(_, count)| *count));
-            (name, count)
-        });
-        since.collect()
-    }
-
     /// Counts of the interface that moved since the recording began, by their names.
     pub(crate) fn named_counts(&self) -> Option<String> {
-        let moved = self.since_first();
-        let moved = moved.iter().filter(|(_, count)| *count > 0);
-        let text: Vec<_> = moved
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        let has_any = !text.is_empty();
-        let mut text = format!("counters of the interface: {}", text.join(", "));
+        let began = self.began.as_ref()?;
+        let now = self.capture.loss_counts().ok()?;
+        let moved = now.iter().filter_map(|(name, count)| {
+            let first = began.named.iter().find(|(first, _)| first == name);
+            let moved = count.saturating_sub(first.map_or(0, |(_, count)| *count));
+            (moved > 0).then(|| format!("{name} {moved}"))
+        });
+        let moved: Vec<_> = moved.collect();
+        if moved.is_empty() {
+            return None;
+        }
+        let mut text = format!("counters of the interface: {}", moved.join(", "));
         while text.len() > COMMENT_BYTES_MAX {
             text.pop();
         }
-        has_any.then_some(text)
+        Some(text)
     }
 
     pub(crate) fn fill(&self) -> f64 {

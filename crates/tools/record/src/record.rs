@@ -423,7 +423,7 @@ impl Run {
     fn tell_counts(&mut self, source: &mut Source, is_last: bool) {
         self.count_left_out(source);
         let counts = self.writer.figures().counts;
-        let is_due = is_last || source.fill().is_some() && counts != self.told_counts;
+        let is_due = is_last || source.linger().is_some() && counts != self.told_counts;
         if !self.has_interfaces || !is_due {
             return;
         }

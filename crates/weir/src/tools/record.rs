@@ -279,7 +279,12 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             Some(config) => Ring::make(&reactor, &volumes, &config).await,
             None => Ring::open(&reactor, &volumes, true).await,
         };
-        ring.map(|ring| (streams::Opened::of(&ring, opened.parts), ring.ahead_bytes()))
+        ring.map(|ring| {
+            (
+                streams::Prepared::of(&ring, opened.parts),
+                ring.ahead_bytes(),
+            )
+        })
     })?;
     let (ready, ahead) = ready.map_err(|error| match error {
         weir_record::RingError::NoRing { .. } => {

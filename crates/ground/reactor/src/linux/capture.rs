@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::linux::card;
+use crate::linux::socket::about;
 use crate::{Op, Reactor};
 
 /// Bytes of a block: some thousand small packets, and more than any single one.
@@ -26,7 +27,7 @@ const ADDRESSES_BYTES: usize = 12;
 const UNIQUE_ID: u32 = 0x2000;
 /// PACKET_FANOUT_FLAG_IGNORE_OUTGOING (linux/if_packet.h): for the whole group; older kernels do not know it.
 const GROUP_IGNORES_OUTGOING: u32 = 0x4000;
-/// BPF_RET and BPF_K (linux/bpf_common.h): with 0, a filter that nothing passes.
+/// BPF_RET and BPF_K (linux/bpf_common.h): so many bytes are taken.
 const RETURN: u16 = 0x06;
 /// Place of the address (struct sockaddr_ll) behind a packet's header: TPACKET_ALIGN of its size.
 const ADDRESS_AT: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
@@ -48,6 +49,19 @@ pub struct FilterInstruction {
     pub operand: u32,
 }
 
+impl FilterInstruction {
+    /// A filter by itself: takes so many bytes of each packet; with 0, none.
+    #[must_use]
+    pub fn keep(bytes: u32) -> Self {
+        FilterInstruction {
+            code: RETURN,
+            jump_true: 0,
+            jump_false: 0,
+            operand: bytes,
+        }
+    }
+}
+
 /// Settings of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureOptions {
@@ -61,8 +75,8 @@ pub struct CaptureOptions {
     pub promiscuous: bool,
     /// Packets that this machine sends are taken, too.
     pub outgoing: bool,
-    /// Says which packets are taken, and how many bytes of each. None: all, whole.
-    pub filter: Option<Vec<FilterInstruction>>,
+    /// Says which packets are taken, and how many bytes of each.
+    pub filter: Vec<FilterInstruction>,
 }
 
 /// Properties of an interface.
@@ -76,15 +90,6 @@ pub struct InterfaceInfo {
     pub speed: Option<u64>,
     /// Offloads that merge packets, or leave checksums undone, before a capture sees them; as `ethtool -k` names them.
     pub offloads: Vec<&'static str>,
-}
-
-/// Counts of the kernel since they were last asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CaptureCounts {
-    /// Packets that passed the filter, lost ones too.
-    pub received: u64,
-    /// Packets that found no room in the ring.
-    pub lost: u64,
 }
 
 /// A packet in the ring.
@@ -133,10 +138,6 @@ pub struct Capture {
     index: u32,
     /// Packets that this machine sends are taken, too.
     outgoing: bool,
-}
-
-fn about(what: &str) -> impl FnOnce(io::Error) -> io::Error + '_ {
-    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -203,21 +204,13 @@ impl Capture {
         }
         // Until all had joined nothing passed: packets would have come to several.
         for capture in &all {
-            match &options.filter {
-                Some(filter) => attach(&capture.socket, filter)?,
-                None => set(
-                    &capture.socket,
-                    libc::SOL_SOCKET,
-                    libc::SO_DETACH_FILTER,
-                    &0,
-                )?,
-            }
+            attach(&capture.socket, &options.filter)?;
         }
         Ok((all, info.expect("there is a socket at least")))
     }
 
     fn open_one(options: &CaptureOptions) -> io::Result<(Capture, InterfaceInfo)> {
-        // Of no protocol: nothing comes before it is bound, when the filter is in its place.
+        // Of no protocol: nothing comes before it is bound.
         // SAFETY: it takes no pointers.
         let number =
             unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -232,13 +225,7 @@ impl Capture {
         set(&socket, level, libc::PACKET_RESERVE, &(TAG_BYTES as u32))
             .map_err(about("PACKET_RESERVE"))?;
         let ring = Mapping::new(&socket, options.ring_bytes)?;
-        let nothing = FilterInstruction {
-            code: RETURN,
-            jump_true: 0,
-            jump_false: 0,
-            operand: 0,
-        };
-        attach(&socket, &[nothing])?;
+        attach(&socket, &[FilterInstruction::keep(0)])?;
         let is_loopback = info.hardware == libc::ARPHRD_LOOPBACK;
         // All packets of a loopback come in again.
         let outgoing = options.outgoing && !is_loopback;
@@ -290,13 +277,12 @@ impl Capture {
                 self.give_block_back();
                 continue;
             };
-            let address = self.header::<libc::sockaddr_ll>(self.block, cursor.next + ADDRESS_AT);
+            // Older kernels give a group the packets that are sent, too.
+            let is_left_out = !self.outgoing && self.is_outgoing(cursor.next);
             cursor.packets -= 1;
             cursor.next += header.tp_next_offset as usize;
             self.cursor = Some(cursor);
-            // Older kernels give a group all of them.
-            let is_outgoing = address.is_some_and(|of| of.sll_pkttype == libc::PACKET_OUTGOING);
-            if is_outgoing && !self.outgoing {
+            if is_left_out {
                 continue;
             }
             break (
@@ -345,14 +331,14 @@ impl Capture {
     /// Tells whether the interface was removed, or replaced by another of the same name: no more packets will come.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        card::index_of(&self.interface) != Some(self.index)
+        card::index_of(&self.socket, &self.interface) != Some(self.index)
     }
 
-    /// Counts of the kernel since they were last asked for.
+    /// Packets that found no room in the ring since this was last asked.
     ///
     /// # Errors
     /// The system's.
-    pub fn take_counts(&self) -> io::Result<CaptureCounts> {
+    pub fn take_lost(&self) -> io::Result<u64> {
         let mut counts = libc::tpacket_stats_v3 {
             tp_packets: 0,
             tp_drops: 0,
@@ -364,10 +350,7 @@ impl Capture {
             libc::PACKET_STATISTICS,
             &mut counts,
         )?;
-        Ok(CaptureCounts {
-            received: counts.tp_packets.into(),
-            lost: counts.tp_drops.into(),
-        })
+        Ok(counts.tp_drops.into())
     }
 
     /// Loss and error counters of the interface since it was made, from the kernel and from its driver.
@@ -453,6 +436,12 @@ impl Capture {
                 .cast::<T>()
                 .read_unaligned()
         })
+    }
+
+    /// Tells whether this machine sent a packet, whose header stands there in the block that is the program's.
+    fn is_outgoing(&self, at: usize) -> bool {
+        let address = self.header::<libc::sockaddr_ll>(self.block, at + ADDRESS_AT);
+        address.is_some_and(|of| of.sll_pkttype == libc::PACKET_OUTGOING)
     }
 
     /// Bytes of the block that is the program's.

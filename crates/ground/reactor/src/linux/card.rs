@@ -43,13 +43,8 @@ const LOSSES: [&str; 10] = [
 ];
 
 /// Number of an interface; none where there is no such interface.
-pub(super) fn index_of(interface: &str) -> Option<u32> {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::DGRAM,
-        None,
-    );
-    name_to_index(socket.ok()?, interface).ok()
+pub(super) fn index_of(socket: &OwnedFd, interface: &str) -> Option<u32> {
+    name_to_index(socket, interface).ok()
 }
 
 fn request_for(interface: &str) -> libc::ifreq {
@@ -69,7 +64,7 @@ pub(super) fn info(socket: &OwnedFd, interface: &str) -> io::Result<InterfaceInf
     if interface.is_empty() || interface.len() >= libc::IFNAMSIZ {
         return Err(missing());
     }
-    let Ok(index) = name_to_index(socket, interface) else {
+    let Some(index) = index_of(socket, interface) else {
         return Err(missing());
     };
     let mut request = request_for(interface);
@@ -179,7 +174,8 @@ fn driver_counts(socket: &OwnedFd, interface: &str) -> Option<Vec<(String, u64)>
     let mut counts = vec![0_u64; 1 + room];
     counts[0] = pair(command::COUNTERS, count as u32);
     ask(socket, interface, &mut counts).ok()?;
-    let bytes: Vec<u8> = names.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let words = names.iter().take(2 + count * NAME_BYTES / 8);
+    let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
     // Behind three words of 32 bits.
     let named = bytes[12..].chunks_exact(NAME_BYTES).take(count);
     let named = named.zip(&counts[1..]).map(|(name, &count)| {

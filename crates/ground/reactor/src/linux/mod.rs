@@ -39,9 +39,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use weir_memory::Pool;
 
 pub use buffers::ReceiveBuffers;
-pub use capture::{
-    Capture, CaptureCounts, CaptureOptions, FilterInstruction, Frame, InterfaceInfo,
-};
+pub use capture::{Capture, CaptureOptions, FilterInstruction, Frame, InterfaceInfo};
 pub use feature::{Feature, FeatureState, Features, UnknownFeature};
 pub use unavailable::{KERNEL_NEEDED, Unavailable};
 

@@ -40,7 +40,7 @@ impl Deref for Borrowed {
     }
 }
 
-fn about(what: &str) -> impl FnOnce(io::Error) -> io::Error + '_ {
+pub(super) fn about(what: &str) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use weir_plan::drive::{self, Drive};
 use weir_plan::record::{self, Design, Link, Requirements, Told};
-use weir_plan::sheet::Sheet;
 use weir_plan::units;
 use weir_record::WhenFull;
 
@@ -89,11 +88,11 @@ impl Planned {
                 drive: drive.clone(),
                 count: Some(volumes as u64),
             };
-            let sheet = record::plan(&requirements, &[design])?;
-            let word = match fits(&sheet, volumes) {
+            let word = match record::fits(&requirements, &design)? {
                 true => "note",
                 false => "warning",
             };
+            let sheet = record::plan(&requirements, &[design])?;
             eprintln!(
                 "{word}: by the plan (weir plan record says more), {}",
                 sheet.answer
@@ -101,14 +100,4 @@ impl Planned {
         }
         Ok(())
     }
-}
-
-/// Tells whether nothing of a plan speaks against the recording.
-fn fits(sheet: &Sheet, volumes: usize) -> bool {
-    let rows = || sheet.sections.iter().flat_map(|section| &section.rows);
-    let cell = |name: &str| rows().find(|row| row.name == name)?.cells.first();
-    let keeps_up = cell("drives").and_then(|cell| cell.value);
-    let keeps_up = keeps_up.is_none_or(|needed| needed <= volumes as f64);
-    let no = |name: &str| cell(name).is_some_and(|cell| cell.text == "no");
-    keeps_up && !no("gap-bridged") && !no("kept")
 }

@@ -3,6 +3,7 @@
 //! It is the recorder itself that runs: only the clock and the drives are not those of a machine. So minutes pass as fast as one core can
 //! write what is recorded to memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -43,7 +44,7 @@ pub(super) fn run(
     simulation.run(0, move |reactor: Reactor| async move {
         let mut registry = Registry::standard();
         registry.register(SCHEME, SsdVolume::factory());
-        let mut opened: Vec<std::sync::Arc<dyn Volume>> = Vec::new();
+        let mut opened: Vec<Arc<dyn Volume>> = Vec::new();
         for url in &volumes {
             let access = Access::READ_WRITE;
             let volume = registry.open(&reactor, url, access).await?;

@@ -20,16 +20,6 @@ const COUNT_MAX: u64 = 1 << 53;
 const KERNEL_RING: RangeInclusive<u64> = 2 << 20..=1 << 30;
 const KERNEL_RING_USUAL: u64 = 64 << 20;
 
-/// The filter that takes so many bytes of each packet: BPF_RET and BPF_K of linux/bpf_common.h.
-fn keep(bytes: u32) -> FilterInstruction {
-    FilterInstruction {
-        code: 0x06,
-        jump_true: 0,
-        jump_false: 0,
-        operand: bytes,
-    }
-}
-
 /// Bits a second.
 fn parse_rate(text: &str) -> Result<u64, String> {
     let rate = units::rate(text).map_err(|error| error.to_string())?;
@@ -157,7 +147,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     let snap = snap as u32;
     let filter = match &wanted.filter {
         Some(expression) => Filter::for_interface(expression, name, snap)?.instructions(),
-        None => vec![keep(snap)],
+        None => vec![FilterInstruction::keep(snap)],
     };
     let options = CaptureOptions {
         interface: name.to_owned(),
@@ -165,7 +155,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         sockets: wanted.streams,
         promiscuous: promiscuous.unwrap_or(true),
         outgoing: outgoing.unwrap_or(true),
-        filter: Some(filter),
+        filter,
     };
     let (captures, info) = Capture::open(&options).map_err(explained)?;
     if !info.offloads.is_empty() {

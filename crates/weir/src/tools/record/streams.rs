@@ -13,17 +13,17 @@ use super::source::Made;
 use crate::tools::session::Session;
 
 /// A ring that was opened, with what is to be recorded on each reactor.
-pub(super) struct Opened {
+pub(super) struct Prepared {
     pub(super) id: Uuid,
     pub(super) capacity_bytes: u64,
     streams: Arc<Streams>,
     parts: Vec<(SharedRing, Made)>,
 }
 
-impl Opened {
+impl Prepared {
     /// Of a ring, for these parts of a source.
     pub(super) fn of(ring: &Ring, parts: Vec<Made>) -> Self {
-        Opened {
+        Prepared {
             id: ring.id(),
             capacity_bytes: ring.capacity_bytes(),
             streams: Arc::new(Streams::new(ring, parts.len() as u32)),
@@ -61,11 +61,11 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
 /// Records all parts, each on a reactor, until all have ended.
 pub(super) fn record(
     session: &Session,
-    opened: Opened,
+    prepared: Prepared,
     config: RecordConfig,
     show: impl FnMut(&Progress) + Send + 'static,
 ) -> anyhow::Result<Recorded> {
-    let Opened { streams, parts, .. } = opened;
+    let Prepared { streams, parts, .. } = prepared;
     let latest = vec![None; parts.len()];
     let standings = Arc::new(Mutex::new(Standings { latest, show }));
     let remotes = session.remotes();
@@ -98,14 +98,19 @@ pub(super) fn record(
             }
             recorded
         };
-        let remote = remote.clone();
-        calls.push(std::thread::spawn(move || remote.call_blocking(work)));
+        calls.push(remote.call(work));
     }
+    let ended = session.run(|_| async move {
+        let mut ended = Vec::new();
+        for call in calls {
+            ended.push(call.await);
+        }
+        ended
+    })?;
     let mut all = Vec::new();
     let mut error = None;
-    for call in calls {
-        let ended = call.join().ok().context("the recorder's thread ended")?;
-        match ended.context("the recorder's reactor stopped early")? {
+    for one in ended {
+        match one.context("the recorder's reactor stopped early")? {
             Ok(recorded) => all.push(recorded),
             Err(of) => error = Some(of),
         }
