@@ -35,7 +35,7 @@ pub enum FilterError {
     },
     /// The library cannot open the interface.
     #[error(
-        "libpcap cannot open interface {interface}: {reason}; `ip link` lists the interfaces, and CAP_NET_RAW is needed (run as root, or `setcap cap_net_raw+ep` the program)"
+        "libpcap cannot open interface {interface}: {reason}; `ip link` shows whether it is there and up, and CAP_NET_RAW is needed (run as root, or `setcap cap_net_raw+ep` the program)"
     )]
     Interface {
         /// The interface.
@@ -182,7 +182,7 @@ impl Open {
                 // SAFETY: the library has a text for each of its numbers, which ends with a zero byte and stays.
                 let status = text_of(unsafe { CStr::from_ptr((library.pcap_statustostr)(result)) });
                 let more = open.error();
-                Err(fail(match more.is_empty() {
+                Err(fail(match more.is_empty() || status.contains(&more) {
                     true => status,
                     false => format!("{status} ({more})"),
                 }))
