@@ -63,6 +63,16 @@ pub enum RecordError {
         /// The source's.
         source_content: Content,
     },
+    /// Each stream has a segment open, and the ring has none for what comes next.
+    #[error(
+        "the ring has {segments} segments, too few for {streams} reactors; use fewer --reactors, more or larger volumes, or make a new ring (--new) of smaller segments (--segment-size)"
+    )]
+    Segments {
+        /// The ring's.
+        segments: u64,
+        /// Streams of the recording.
+        streams: u32,
+    },
     /// The source failed. What came before is recorded.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -158,6 +168,10 @@ pub async fn record_stream(
             source_name: source.name().to_owned(),
             source_content: source.content(),
         });
+    }
+    let (segments, streams) = (ring.superblock.capacity(), stream.0.count);
+    if segments <= u64::from(streams) {
+        return Err(RecordError::Segments { segments, streams });
     }
     let reactor = ring.reactor.clone();
     let buffers = (config.buffer_bytes as usize / CHUNK_BYTES).max(4);

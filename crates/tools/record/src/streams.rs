@@ -144,9 +144,11 @@ impl Streams {
         is_there
     }
 
-    /// Tells whether a segment is more than half a ring behind the newest, and so will be in the tail's way.
+    /// Tells whether a segment is more than half a ring behind the newest, and so will be in the tail's way. In a small ring streams that
+    /// write little do not push one another on: each has one segment open.
     pub(crate) fn is_in_the_way(&self, sequence: u64) -> bool {
         let state = self.state();
-        state.next > sequence + state.superblock.capacity() / 2
+        let behind = (state.superblock.capacity() / 2).max(self.count.into());
+        state.next > sequence + behind
     }
 }

@@ -188,7 +188,7 @@ fn a_stream_that_was_idle_for_rounds_ends_in_order() {
 #[test]
 fn sources_that_wait_get_round_a_small_ring() {
     simulation().run(0, |reactor: Reactor| async move {
-        for (count, size) in [(1, "9M"), (2, "9M"), (3, "13M")] {
+        for (count, size) in [(1, "9M"), (2, "13M"), (3, "17M")] {
             let volumes = volumes(1, size);
             let ring = made(&reactor, &volumes, Content::Packets).await;
             let streams = vec![(1000, 40_000, WAITS); count];
@@ -243,5 +243,38 @@ fn all_streams_are_followed() {
             let own = found.iter().filter(|packet| packet.0 == size);
             assert!(own.map(|packet| packet.1).eq(0..count), "{size}");
         }
+    });
+}
+
+/// Two streams that write little to a ring of three segments leave one another's alone.
+#[test]
+fn streams_that_write_little_keep_all_in_a_small_ring() {
+    simulation().run(0, |reactor: Reactor| async move {
+        let volumes = volumes(1, "13M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        // Three seconds, so that each is synced several times.
+        let streams: [Stream; 2] = [(1000, 100, 250_000), (600, 100, 150_000)];
+        record_all(&reactor, ring, &streams, config(WhenFull::GoRound)).await;
+        let ring = opened(&reactor, &volumes).await;
+        let (_, done) = extracted(&ring, &all()).await;
+        assert_eq!((done.packets, done.damaged.len()), (200, 0));
+        assert!(list(&ring).iter().all(|one| !one.is_cut));
+    });
+}
+
+#[test]
+fn a_ring_has_more_segments_than_a_recording_has_streams() {
+    simulation().run(0, |reactor: Reactor| async move {
+        let volumes = volumes(1, "13M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let streams = Arc::new(Streams::new(&ring, 3));
+        let (mut source, stop) = (packets(10, &[100]), Stop::new());
+        let config = config(WhenFull::GoRound);
+        let recorded = record_stream(ring, (streams, 2), &mut source, &config, &stop, |_| ());
+        let error = recorded.await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("the ring has 3 segments, too few for 3 reactors"),
+            "{error}"
+        );
     });
 }
