@@ -257,6 +257,8 @@ impl Filter {
         link_type: u16,
         snap_length: u32,
     ) -> Result<Self, FilterError> {
+        // Packets that begin with the header of IP are LINKTYPE_RAW, 101, in files, and DLT_RAW, 12, to the library (pcap-linktype(7)).
+        let link_type = if link_type == 101 { 12 } else { link_type };
         Open::link(link_type, snap_length)?.compile(expression)
     }
 
@@ -316,6 +318,7 @@ mod tests {
     use super::*;
 
     const ETHERNET: u16 = 1;
+    const RAW: u16 = 101;
 
     /// A UDP packet between two ports.
     fn packet(from: u16, to: u16) -> Vec<u8> {
@@ -343,6 +346,10 @@ mod tests {
         assert!(tagged.passes(64, &packet));
         packet[15] = 8;
         assert!(!tagged.passes(64, &packet));
+        let bare = Filter::for_link("udp dst port 53", RAW, 65_535).expect("a filter");
+        packet = self::packet(1000, 53).split_off(14);
+        assert!(bare.passes(46, &packet));
+        assert!(!bare.passes(46, &self::packet(53, 1000)[14..]));
     }
 
     #[test]

@@ -252,7 +252,7 @@ impl Run {
                 progress(self.progress(now, source));
             }
             // A source that lingers ends when it has handed over what came before.
-            if stop.is_asked() && self.has_lingered(linger, now, wall) && linger.is_none() {
+            if stop.is_asked() && self.has_lingered(linger, now) && linger.is_none() {
                 return Ok(Ended::Stopped);
             }
             if turn >= TURN_BYTES {
@@ -271,7 +271,7 @@ impl Run {
                     turn = 0;
                     continue;
                 }
-                Next::Read if stop.is_asked() && self.has_lingered(linger, now, wall) => {
+                Next::Read if stop.is_asked() && self.has_lingered(linger, now) => {
                     return Ok(Ended::Stopped);
                 }
                 Next::Read => {
@@ -369,11 +369,13 @@ impl Run {
     }
 
     /// Tells whether the source has had its time since the stop request to hand over packets that came before it.
-    fn has_lingered(&mut self, linger: Option<Duration>, now: Instant, wall: Duration) -> bool {
+    fn has_lingered(&mut self, linger: Option<Duration>, now: Instant) -> bool {
         let Some(linger) = linger else {
             return true;
         };
-        self.stops_before.get_or_insert(wall.as_nanos() as u64);
+        let system = self.reactor.system();
+        self.stops_before
+            .get_or_insert_with(|| system.wall_clock().as_nanos() as u64);
         now >= *self.stops_at.get_or_insert(now + linger)
     }
 
@@ -382,8 +384,7 @@ impl Run {
         if !stop.is_asked() {
             return true;
         }
-        let wall = self.reactor.system().wall_clock();
-        !self.has_lingered(linger, self.reactor.now(), wall)
+        !self.has_lingered(linger, self.reactor.now())
     }
 
     /// Counts packets that came before the recording was to stop, and for which the volumes had no room until then: the one in hand, and what
