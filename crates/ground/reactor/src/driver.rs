@@ -40,7 +40,7 @@ pub enum Op {
         /// Where the bytes go.
         into: ReceiveInto,
     },
-    /// Waits until a packet socket has data to read, or an error to report: [`Output::Done`]. `Unsupported` on a system without
+    /// Waits until a packet or UDP socket has data to read, or an error to report: [`Output::Done`]. `Unsupported` on a system without
     /// such sockets.
     Ready {
         /// The socket.

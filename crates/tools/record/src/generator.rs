@@ -22,11 +22,12 @@ pub struct Generator {
     clock: Clock,
 }
 
-/// The checksum of a header (RFC 1071).
-fn internet_checksum(header: &[u8]) -> u16 {
-    let words = header.chunks_exact(2);
+/// The checksum of so many bytes, up to 64 KiB and some (RFC 1071).
+pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2);
+    let last = words.remainder().first();
     let words = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
+    let sum = words.sum::<u32>() + last.map_or(0, |&last| u32::from(last) << 8);
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded + (folded >> 16)) as u16)
 }
@@ -90,7 +91,7 @@ impl Generator {
         self.number += 1;
         if self.content == Content::Bytes {
             self.data[..8].copy_from_slice(&number);
-            return Next::Bytes(&self.data[..size]);
+            return Next::Bytes(&self.data[..size], None);
         }
         self.data[HEADERS..HEADERS + 8].copy_from_slice(&number);
         let length = ((size - 14).min(65_535) as u16).to_be_bytes();

@@ -105,7 +105,7 @@ impl Input {
             _ => 64 << 10,
         });
         self.clock.bits += 8 * bytes as u64;
-        Next::Bytes(&left[..bytes])
+        Next::Bytes(&left[..bytes], None)
     }
 
     fn next_packet(&mut self, now: Instant) -> Result<Next<'_>, SourceError> {

@@ -2,8 +2,8 @@
 //!
 //! * `format` is what lies on the volumes: superblocks, and segments that describe themselves.
 //! * [`Ring`] is the volumes of a ring, opened, and what was found on them.
-//! * `writer` turns packets into segments; [`record()`] feeds it from a [`Source`]: an interface ([`Live`]), a file or stream ([`Input`]), or
-//!   packets that are made up ([`Generator`]).
+//! * `writer` turns packets into segments; [`record()`] feeds it from a [`Source`]: an interface ([`Live`]), a UDP socket ([`Udp`]),
+//!   a file or stream ([`Input`]), or packets that are made up ([`Generator`]).
 //! * `read` lists, checks and extracts what was recorded.
 //!
 //! Nothing here knows a terminal.
@@ -20,6 +20,7 @@ mod ring;
 mod source;
 mod streams;
 mod supply;
+mod udp;
 mod writer;
 
 pub use capture::Live;
@@ -32,3 +33,4 @@ pub use ring::{Ring, RingConfig, RingError, SharedRing, WhenFull};
 pub use source::Source;
 pub use streams::Streams;
 pub use supply::{Pace, SourceError};
+pub use udp::Udp;

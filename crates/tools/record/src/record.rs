@@ -16,7 +16,7 @@ use crate::ring::{Ring, WhenFull};
 use crate::source::Source;
 use crate::streams::Streams;
 use crate::supply::{LeftOut, Next, SourceError};
-use crate::writer::{CHUNK_BYTES, Refused, Writer};
+use crate::writer::{CHUNK_BYTES, Refused, VolumeFigures, Writer, WriterConfig};
 
 /// Bytes that are taken in one go before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
@@ -261,8 +261,8 @@ impl Run {
                 wall = self.reactor.system().wall_clock();
                 continue;
             }
-            // Its fate, its bytes, and the packets that the source lost before it.
-            let (taken, length, lost_before) = match source.next(now, wall)? {
+            // Its fate, its bytes and those that came, and the packets that the source lost before it.
+            let (taken, length, came, lost_before) = match source.next(now, wall)? {
                 Next::End => return Ok(Ended::Source),
                 Next::Wait(until) => {
                     let until = until.min(self.wakes_at(now));
@@ -296,6 +296,13 @@ impl Run {
                     }
                     continue;
                 }
+                Next::LeftOut(_, time) if self.stops_before.is_some_and(|end| time >= end) => {
+                    return Ok(Ended::Stopped);
+                }
+                Next::LeftOut(bytes, _) => {
+                    turn += bytes.max(64);
+                    continue;
+                }
                 Next::Packet(packet) if self.stops_before.is_some_and(|end| packet.time >= end) => {
                     return Ok(Ended::Stopped);
                 }
@@ -309,8 +316,11 @@ impl Run {
                         lost_before,
                     )
                 }
-                Next::Bytes(bytes) => {
-                    let time = wall.as_nanos() as u64;
+                Next::Bytes(_, Some(time)) if self.stops_before.is_some_and(|end| time >= end) => {
+                    return Ok(Ended::Stopped);
+                }
+                Next::Bytes(bytes, time) => {
+                    let time = time.unwrap_or(wall.as_nanos() as u64);
                     let take = |writer: &mut Writer| writer.bytes(bytes, time);
                     (
                         self.take(loses_when_late, linger, stop, take).await,
@@ -339,7 +349,7 @@ impl Run {
                 counts.slow_lost += u64::from(is_lost);
             });
             source.taken(bytes);
-            turn += bytes.max(64);
+            turn += bytes.max(came).max(64);
         }
     }
 

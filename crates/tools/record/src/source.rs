@@ -9,6 +9,7 @@ use crate::format::Content;
 use crate::generator::Generator;
 use crate::input::Input;
 use crate::supply::{LeftOut, Next, Pace, SourceError};
+use crate::udp::Udp;
 
 /// A source.
 pub enum Source {
@@ -18,6 +19,8 @@ pub enum Source {
     Generator(Generator),
     /// An interface.
     Live(Box<Live>),
+    /// A UDP socket.
+    Udp(Box<Udp>),
 }
 
 impl Source {
@@ -28,16 +31,17 @@ impl Source {
             Source::Input(input) => input.content,
             Source::Generator(generator) => generator.content,
             Source::Live(_) => Content::Packets,
+            Source::Udp(udp) => udp.content,
         }
     }
 
-    /// Tells whether the recorder drops items that find no free buffer. False for sources that can wait, and for interfaces: their packets
-    /// wait in the kernel's ring.
+    /// Tells whether the recorder drops items that find no free buffer. False for sources that can wait, and for interfaces and UDP sockets:
+    /// their packets wait in the kernel.
     pub(crate) fn loses_when_late(&self) -> bool {
         let pace = match self {
             Source::Input(input) => input.pace,
             Source::Generator(generator) => generator.pace,
-            Source::Live(_) => Pace::Full,
+            Source::Live(_) | Source::Udp(_) => Pace::Full,
         };
         pace != Pace::Full
     }
@@ -47,6 +51,7 @@ impl Source {
             Source::Input(input) => input.next(now),
             Source::Generator(generator) => Ok(generator.next(now, wall)),
             Source::Live(live) => Ok(live.next()),
+            Source::Udp(udp) => udp.next(),
         }
     }
 
@@ -54,6 +59,7 @@ impl Source {
     pub(crate) fn taken(&mut self, bytes: usize) {
         match self {
             Source::Input(input) if input.content == Content::Bytes => input.taken += bytes,
+            Source::Udp(udp) => udp.taken(bytes),
             Source::Input(_) | Source::Generator(_) | Source::Live(_) => {}
         }
     }
@@ -64,6 +70,7 @@ impl Source {
             Source::Input(input) => input.read(reactor).await,
             Source::Generator(_) => Ok(()),
             Source::Live(live) => live.wait(reactor).await,
+            Source::Udp(udp) => udp.wait(reactor).await,
         }
     }
 
@@ -76,6 +83,7 @@ impl Source {
             },
             Source::Generator(_) => LeftOut::default(),
             Source::Live(live) => live.left_out(),
+            Source::Udp(udp) => udp.left_out(),
         }
     }
 
@@ -83,6 +91,7 @@ impl Source {
     pub(crate) fn drain(&mut self, before: u64) -> u64 {
         match self {
             Source::Live(live) => live.drain(before),
+            Source::Udp(udp) => udp.drain(before),
             Source::Input(_) | Source::Generator(_) => 0,
         }
     }
@@ -91,7 +100,7 @@ impl Source {
     pub(crate) fn named_counts(&self) -> Option<String> {
         match self {
             Source::Live(live) => live.named_counts(),
-            Source::Input(_) | Source::Generator(_) => None,
+            Source::Input(_) | Source::Generator(_) | Source::Udp(_) => None,
         }
     }
 
@@ -99,6 +108,7 @@ impl Source {
     pub(crate) fn linger(&self) -> Option<Duration> {
         match self {
             Source::Live(_) => Some(Live::LINGER),
+            Source::Udp(_) => Some(Udp::LINGER),
             Source::Input(_) | Source::Generator(_) => None,
         }
     }
@@ -107,6 +117,7 @@ impl Source {
     pub(crate) fn fill(&self) -> Option<f64> {
         match self {
             Source::Live(live) => Some(live.fill()),
+            Source::Udp(udp) => Some(udp.fill()),
             Source::Input(_) | Source::Generator(_) => None,
         }
     }
@@ -116,6 +127,7 @@ impl Source {
             Source::Input(input) => &input.name,
             Source::Generator(_) => "the generator",
             Source::Live(live) => live.name(),
+            Source::Udp(udp) => udp.name(),
         }
     }
 }

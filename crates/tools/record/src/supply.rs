@@ -62,8 +62,10 @@ pub(crate) enum Next<'a> {
     /// All interfaces, of which some are new.
     Interfaces(&'a [Interface]),
     Packet(Packet<'a>),
-    /// Bytes of a stream.
-    Bytes(&'a [u8]),
+    /// Bytes of a stream, and their time where the source knows it.
+    Bytes(&'a [u8], Option<u64>),
+    /// So many bytes came that are not recorded, at this time.
+    LeftOut(usize, u64),
     /// There is none before this time.
     Wait(Instant),
     /// It is to be read from.

@@ -45,7 +45,7 @@ pub(crate) struct RecordArguments {
     #[command(subcommand)]
     command: Option<RecordCommand>,
     /// Source: interface:NAME, pcap:FILE (pcap or pcapng), bytes:FILE (- is standard input), tcp:ADDRESS:PORT,
-    /// generate:packets or generate:bytes; see docs/record.md
+    /// udp:ADDRESS:PORT, generate:packets or generate:bytes; see docs/record.md
     #[arg(required = true)]
     source: Option<VolumeUrl>,
     /// The volumes of the ring, all of them
@@ -64,16 +64,17 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     sync: Duration,
     /// Memory that buffers data for the volumes, for each reactor. When it is full, a source with rate= or pace=own loses data, an
-    /// interface's packets wait in the kernel's ring, and other sources wait
+    /// interface's packets and UDP datagrams wait in the kernel, and other sources wait
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     buffer: u64,
-    /// Record only packets that match this filter, as tcpdump takes it (man 7 pcap-filter; needs libpcap); for interfaces and packet files
+    /// Record only packets that match this filter, as tcpdump takes it (man 7 pcap-filter; needs libpcap); for interfaces, UDP and packet files
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Keep only the first SIZE bytes of each packet; for interfaces
+    /// Keep only the first SIZE bytes of each packet; for interfaces and UDP
     #[arg(long, value_name = "SIZE", value_parser = size)]
     snap_length: Option<u64>,
-    /// Threads that record an interface; the kernel divides its packets among them by flow. Each has its own kernel ring and --buffer
+    /// Threads that record an interface or a UDP port; the kernel divides the packets among them by flow. Each has its own kernel
+    /// ring or socket, and its own --buffer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: u16,
     /// Run in simulated time on modelled drives (ssd:PROFILE), with a generate: source; nothing is stored
@@ -225,7 +226,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     };
     let mut opened = source::open(&url, &wanted)?;
     let content = opened.content;
-    // The packet sockets are open: CAP_NET_RAW is no longer needed.
+    // The sockets are open: CAP_NET_RAW is no longer needed.
     privilege::drop_net_raw()?;
     let config = RecordConfig {
         when_full: arguments.when_full,
@@ -350,7 +351,7 @@ fn line(standing: &Standing, capacity: u64, when_full: WhenFull) -> Line {
     );
     if let Some(fill) = standing.source_fill.filter(|&fill| fill >= 0.1) {
         text.push_str(&format!(
-            "; {:.0}% of the kernel's ring waits",
+            "; {:.0}% of the kernel's buffer waits",
             fill * 100.0
         ));
     }
@@ -450,7 +451,7 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
         ),
         (
             counts.socket_lost,
-            "in the kernel's ring, because the recorder was too slow; more --reactors may help",
+            "in the kernel's buffer, because the recorder was too slow; a larger one (ring=, buffer=) or more --reactors may help",
         ),
         (
             counts.slow_lost,

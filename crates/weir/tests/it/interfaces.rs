@@ -91,7 +91,7 @@ extract() { "$WEIR" record extract "file:$FOLDER/$1" --out "$1.pcapng" >/dev/nul
 "#;
 
 /// Runs a script in a network namespace, in the folder; false, where there can be none.
-fn script(folder: &Path, text: &str) -> bool {
+pub(crate) fn script(folder: &Path, text: &str) -> bool {
     let can = Command::new("unshare")
         .args(["-rn", "sh", "-c", "ip link && python3 -c 0"])
         .stdout(Stdio::null())
@@ -114,7 +114,7 @@ fn script(folder: &Path, text: &str) -> bool {
     true
 }
 
-fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).expect("it is there");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

@@ -7,6 +7,7 @@ mod bench;
 mod both_protocols;
 mod common;
 mod control;
+mod datagrams;
 mod dependencies;
 mod drawn;
 mod drive;

@@ -148,7 +148,12 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// Sets an option of packet sockets, or of sockets, whose value is `value`.
-fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+pub(super) fn set<T>(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     let bytes = size_of::<T>() as libc::socklen_t;
     // SAFETY: the descriptor is open; the kernel reads so many bytes of the value, and what they point to, before it returns.
     let result = unsafe {
@@ -164,7 +169,7 @@ fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) 
 }
 
 /// Reads an option into `value`, all of whose bits may be anything.
-fn get<T>(
+pub(super) fn get<T>(
     socket: &OwnedFd,
     level: libc::c_int,
     option: libc::c_int,
@@ -182,6 +187,20 @@ fn get<T>(
         )
     };
     check(result).map(drop)
+}
+
+/// Waits until a socket has data to read, or an error, which it returns.
+pub(super) async fn readable(socket: &Arc<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
+    let op = Op::Ready {
+        socket: Arc::clone(socket),
+    };
+    reactor.start(op).await.result?;
+    let mut error: libc::c_int = 0;
+    get(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error)?;
+    match error {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 impl Capture {
@@ -316,16 +335,7 @@ impl Capture {
         if self.is_ready() {
             return Ok(());
         }
-        let op = Op::Ready {
-            socket: Arc::clone(&self.socket),
-        };
-        reactor.start(op).await.result?;
-        let mut error: libc::c_int = 0;
-        get(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error)?;
-        match error {
-            0 => Ok(()),
-            _ => Err(io::Error::from_raw_os_error(error)),
-        }
+        readable(&self.socket, reactor).await
     }
 
     /// Tells whether the interface was removed, or replaced by another of the same name: no more packets will come.

@@ -7,6 +7,7 @@
 mod buffers;
 mod capture;
 mod card;
+mod datagrams;
 mod feature;
 mod file;
 pub mod handles;
@@ -40,6 +41,7 @@ use weir_memory::Pool;
 
 pub use buffers::ReceiveBuffers;
 pub use capture::{Capture, CaptureOptions, FilterInstruction, Frame, InterfaceInfo};
+pub use datagrams::{Datagram, DatagramOptions, DatagramSocket};
 pub use feature::{Feature, FeatureState, Features, UnknownFeature};
 pub use unavailable::{KERNEL_NEEDED, Unavailable};
 

@@ -231,7 +231,7 @@ fn set_keep_alive(socket: &Socket, wanted: Option<Duration>) -> io::Result<()> {
 }
 
 /// Sets a buffer size past the limit for all (net.core.[rw]mem_max), which takes CAP_NET_ADMIN.
-fn set_buffer(socket: &Socket, option: libc::c_int, bytes: u32) -> io::Result<()> {
+pub(super) fn set_buffer(socket: &Socket, option: libc::c_int, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: the option takes one int, of which pointer and length are given.
     let result = unsafe {

@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
 
 use anyhow::{Context, bail};
+use weir_block::size::Size;
 use weir_libpcap::Filter;
 use weir_plan::units;
-use weir_reactor::linux::{Capture, CaptureOptions, FilterInstruction};
-use weir_record::{Content, Generator, Input, Live, Pace, Source};
+use weir_reactor::linux::{
+    Capture, CaptureOptions, DatagramOptions, DatagramSocket, FilterInstruction,
+};
+use weir_record::{Content, Generator, Input, Live, Pace, Source, Udp};
 use weir_volume::{Parameters, UrlError, VolumeUrl};
 
 /// Bits of the longest pace: a terabit a second.
@@ -19,6 +22,9 @@ const COUNT_MAX: u64 = 1 << 53;
 /// Bytes of the kernel's ring of an interface.
 const KERNEL_RING: RangeInclusive<u64> = 2 << 20..=1 << 30;
 const KERNEL_RING_USUAL: u64 = 64 << 20;
+/// Bytes of the receive buffer of a UDP socket.
+const RECEIVE_BUFFER: RangeInclusive<u64> = 4 << 10..=512 << 20;
+const RECEIVE_BUFFER_USUAL: u64 = 8 << 20;
 
 /// Bits a second.
 fn parse_rate(text: &str) -> Result<u64, String> {
@@ -111,6 +117,18 @@ pub(super) struct Wanted {
     pub(super) streams: u16,
 }
 
+impl Wanted {
+    /// Bytes of a packet that are kept at most.
+    fn snap_bytes(&self) -> anyhow::Result<u32> {
+        let longest = weir_pcap::PACKET_BYTES_MAX as u64;
+        let snap = self.snap_length.unwrap_or(longest);
+        if !(16..=longest).contains(&snap) {
+            bail!("--snap-length {snap} is out of range: use 16 to {longest} bytes");
+        }
+        Ok(snap as u32)
+    }
+}
+
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
@@ -139,12 +157,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     if name.is_empty() {
         bail!("interface: names no interface; `ip link` lists what there is");
     }
-    let longest = weir_pcap::PACKET_BYTES_MAX as u64;
-    let snap = wanted.snap_length.unwrap_or(longest);
-    if !(16..=longest).contains(&snap) {
-        bail!("--snap-length {snap} is out of range: use 16 to {longest} bytes");
-    }
-    let snap = snap as u32;
+    let snap = wanted.snap_bytes()?;
     let filter = match &wanted.filter {
         Some(expression) => Filter::for_interface(expression, name, snap)?.instructions(),
         None => vec![FilterInstruction::keep(snap)],
@@ -199,13 +212,128 @@ fn explained(error: io::Error) -> anyhow::Error {
     }
 }
 
+/// A UDP socket, whose datagrams come from now on.
+fn udp_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
+    let parameters = url.parameters();
+    let content = parameters.parsed("content", |text| match text {
+        "packets" => Ok(Content::Packets),
+        "bytes" => Ok(Content::Bytes),
+        _ => Err("packets or bytes".to_owned()),
+    })?;
+    let content = content.unwrap_or(Content::Packets);
+    let interface = parameters.text("interface")?.map(str::to_owned);
+    let buffer = parameters.parsed("receive-buffer", |text| {
+        let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
+        let is_fit = RECEIVE_BUFFER.contains(&bytes);
+        is_fit.then_some(bytes).ok_or("4k to 512M".to_owned())
+    })?;
+    parameters.finish()?;
+    let words = || {
+        format!(
+            "no address to receive at: '{}'; write ADDRESS:PORT",
+            url.path()
+        )
+    };
+    let address = url.path().to_socket_addrs().with_context(words)?.next();
+    let mut address = address.with_context(words)?;
+    if let IpAddr::V4(ip) = address.ip().to_canonical() {
+        address.set_ip(ip.into());
+    }
+    let is_multicast = address.ip().is_multicast();
+    let is_link_local = is_link_local(&address);
+    if interface.is_some() && !is_multicast && !is_link_local {
+        bail!(
+            "interface= is for multicast and link-local addresses, and {} is neither; remove interface=",
+            address.ip()
+        );
+    }
+    if is_link_local && interface.is_none() {
+        bail!(
+            "{} is a link-local address; name its interface (interface=NAME)",
+            address.ip()
+        );
+    }
+    if content == Content::Bytes && (wanted.filter.is_some() || wanted.snap_length.is_some()) {
+        bail!(
+            "--filter and --snap-length work on packets, not on {url}; remove them, or use content=packets"
+        );
+    }
+    if wanted.streams > 1 && (is_multicast || content == Content::Bytes) {
+        bail!(
+            "--reactors above 1 works for packets of unicast addresses only, not for {url}; leave --reactors out"
+        );
+    }
+    let buffer = buffer.unwrap_or(RECEIVE_BUFFER_USUAL);
+    let options = DatagramOptions {
+        address,
+        interface,
+        buffer_bytes: buffer as u32,
+        sockets: wanted.streams,
+    };
+    let sockets = DatagramSocket::open(&options).map_err(udp_explained)?;
+    let given = sockets[0].buffer_bytes()? as u64;
+    if given < buffer {
+        eprintln!(
+            "warning: {url}: the kernel gave a receive buffer of {} instead of {}, and drops datagrams when it is full; `sysctl -w net.core.rmem_max={buffer}` allows more",
+            Size(given),
+            Size(buffer)
+        );
+    }
+    let address = sockets[0].address();
+    let snap = wanted.snap_bytes()?;
+    let made = sockets.into_iter().map(|socket| {
+        let udp = Udp::new(socket, content, snap, wanted.filter.clone())?;
+        Ok(Made(Box::new(move || Source::Udp(Box::new(udp)))))
+    });
+    let parts = made.collect::<anyhow::Result<_>>()?;
+    eprintln!("waiting for datagrams at {address}");
+    Ok(Opened {
+        content,
+        parts,
+        line: None,
+    })
+}
+
+/// Tells whether an address means something only together with an interface.
+fn is_link_local(address: &SocketAddr) -> bool {
+    let SocketAddr::V6(address) = address else {
+        return false;
+    };
+    let ip = address.ip();
+    // The scope of a multicast address (RFC 4291, section 2.7): of the interface, or of the link.
+    let is_near = ip.is_multicast() && matches!(ip.octets()[1] & 0xf, 1 | 2);
+    address.scope_id() == 0 && (ip.is_unicast_link_local() || is_near)
+}
+
+/// Adds the way out to an error of opening a UDP socket.
+fn udp_explained(error: io::Error) -> anyhow::Error {
+    let way_out = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program receives there: `ss -ulnp` shows it; end it, or record another port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have the address: `ip address` lists those that it has"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "a port below 1024 needs CAP_NET_BIND_SERVICE: run as root, or give it to the program with `setcap cap_net_bind_service+ep PROGRAM`"
+        }
+        _ => return error.into(),
+    };
+    anyhow::Error::from(error).context(way_out)
+}
+
 /// Opens a source, in as many parts as streams are wanted.
 pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     if url.scheme() == "interface" {
         return interface_of(url, wanted);
     }
+    if url.scheme() == "udp" {
+        return udp_of(url, wanted);
+    }
     if wanted.streams > 1 {
-        bail!("--reactors above 1 works for interface: only, not for {url}; leave --reactors out");
+        bail!(
+            "--reactors above 1 works for interface: and udp: only, not for {url}; leave --reactors out"
+        );
     }
     let (content, made) = open_one(url, wanted)?;
     let rate = url.parameters().parsed("rate", parse_rate)?;
@@ -218,7 +346,9 @@ pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
 
 fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
     if wanted.snap_length.is_some() {
-        bail!("--snap-length works for interface: only, not for {url}; leave --snap-length out");
+        bail!(
+            "--snap-length works for interface: and udp: only, not for {url}; leave --snap-length out"
+        );
     }
     let parameters = url.parameters();
     let content = match (url.scheme(), url.path()) {
@@ -235,12 +365,14 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
             bail!("generate:{other} is no source; there are generate:packets and generate:bytes")
         }
         (other, _) => {
-            bail!("{other}: is no source; there are interface:, pcap:, bytes:, tcp: and generate:")
+            bail!(
+                "{other}: is no source; there are interface:, udp:, pcap:, bytes:, tcp: and generate:"
+            )
         }
     };
     if wanted.filter.is_some() && (content == Content::Bytes || url.scheme() == "generate") {
         bail!(
-            "--filter works on packets of interface:, pcap: and tcp: with content=pcap, not on {url}; leave --filter out"
+            "--filter works on packets of interface:, udp:, pcap: and tcp: with content=pcap, not on {url}; leave --filter out"
         );
     }
     if url.scheme() != "generate" {
