@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod crowd;
 mod format;
 mod generator;
 mod input;
@@ -24,6 +25,7 @@ mod udp;
 mod writer;
 
 pub use capture::Live;
+pub use crowd::Crowd;
 pub use format::{Content, Counts, Defect};
 pub use generator::Generator;
 pub use input::Input;
@@ -34,3 +36,4 @@ pub use source::Source;
 pub use streams::Streams;
 pub use supply::{Pace, SourceError};
 pub use udp::Udp;
+pub use writer::VolumeFigures;

@@ -99,7 +99,7 @@ pub enum Ended {
 }
 
 /// Figures of a recording under way.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// Since it began.
     pub elapsed: Duration,
@@ -109,8 +109,8 @@ pub struct Progress {
     pub written_bytes: u64,
     /// Buffers in use, and all.
     pub buffers: (usize, usize),
-    /// Volumes that failed.
-    pub failed: usize,
+    /// Figures of each volume, in the ring's order.
+    pub volumes: Vec<VolumeFigures>,
     /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
     pub source_fill: Option<f64>,
 }
@@ -130,6 +130,8 @@ pub struct Recorded {
     pub elapsed: Duration,
     /// Time from the start to the first packet lost in the recorder or the kernel's ring; none if none was.
     pub first_lost: Option<Duration>,
+    /// Figures of each volume, in the ring's order.
+    pub volumes: Vec<VolumeFigures>,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
 }
@@ -174,9 +176,15 @@ pub async fn record_stream(
         return Err(RecordError::Segments { segments, streams });
     }
     let reactor = ring.reactor.clone();
-    let buffers = (config.buffer_bytes as usize / CHUNK_BYTES).max(4);
+    let settings = WriterConfig {
+        when_full: config.when_full,
+        sync: config.sync,
+        buffers: (config.buffer_bytes as usize / CHUNK_BYTES).max(4),
+        // Full buffers cost a source that waits nothing.
+        tells_crowd: source.loses_when_late() || source.linger().is_some(),
+    };
     let mut run = Run {
-        writer: Writer::new(ring, stream, config.when_full, buffers, config.sync),
+        writer: Writer::new(ring, stream, &settings),
         began: reactor.now(),
         told: reactor.now(),
         has_interfaces: false,
@@ -202,6 +210,7 @@ pub async fn record_stream(
         committed_bytes: figures.committed_bytes,
         elapsed: run.reactor.now() - run.began,
         first_lost: run.first_lost,
+        volumes: figures.volumes,
         failures: run.writer.take_failures(),
     })
 }
@@ -313,6 +322,7 @@ impl Run {
                     (
                         self.take(loses_when_late, linger, stop, take).await,
                         length,
+                        packet.length as usize,
                         lost_before,
                     )
                 }
@@ -325,6 +335,7 @@ impl Run {
                     (
                         self.take(loses_when_late, linger, stop, take).await,
                         bytes.len(),
+                        0,
                         0,
                     )
                 }
@@ -475,7 +486,7 @@ impl Run {
             counts: figures.counts,
             written_bytes: figures.written_bytes,
             buffers: figures.buffers,
-            failed: figures.failed,
+            volumes: figures.volumes,
             source_fill: source.fill(),
         }
     }

@@ -1,19 +1,21 @@
 //! A ring of volumes, opened: what is asked of each, and what was found on it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use smallvec::smallvec;
 use uuid::Uuid;
 use weir_block::{Geometry, Operation, ReadBuffers, Volume};
-use weir_load::{Lane, LaneError};
+use weir_load::{Lane, LaneError, Stop};
 use weir_memory::{Segment, Views, copy_views, views_len};
 use weir_reactor::{Reactor, Sender, Task, oneshot};
 
+use crate::crowd::{Behind, Crowd};
 use crate::format::{
     BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, MEMBERS_MAX, SLOTS_AT, SUPERBLOCKS,
     Superblock,
@@ -28,6 +30,9 @@ const SCANS: usize = 32;
 const PASSED_MAX: usize = 1024;
 /// Streams of a recording of which nothing is known yet.
 const STREAMS_USUAL: u32 = 64;
+
+/// Bytes of a read beside a recorder: one that is under way holds a write up no longer than that takes.
+const READ_BEHIND_BYTES: usize = 128 << 10;
 
 /// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,6 +147,13 @@ pub(crate) struct Member {
     driver: RefCell<Option<Task<()>>>,
     /// A write failed: nothing is recorded on it any more.
     pub(crate) has_failed: Cell<bool>,
+    /// Recorded bytes that were written to it, and buffers that wait for its writes.
+    pub(crate) written_bytes: Cell<u64>,
+    pub(crate) buffers: Cell<usize>,
+    /// Its part of the time for which no buffer was free.
+    pub(crate) held_up: Cell<Duration>,
+    /// Precedence of a recorder's writes, where it is known that one is running.
+    behind: OnceCell<Rc<Behind>>,
 }
 
 impl Member {
@@ -155,6 +167,10 @@ impl Member {
             waker: RefCell::default(),
             driver: RefCell::default(),
             has_failed: Cell::new(false),
+            written_bytes: Cell::new(0),
+            buffers: Cell::new(0),
+            held_up: Cell::default(),
+            behind: OnceCell::new(),
         });
         let weak = Rc::downgrade(&member);
         let drive = poll_fn(move |context| {
@@ -218,11 +234,32 @@ impl Member {
         bytes >> self.geometry.block_size.shift()
     }
 
-    /// Reads bytes; both numbers are multiples of 4 KiB.
+    /// Reads bytes, behind what a recorder writes; both numbers are multiples of 4 KiB.
     pub(crate) async fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LaneError> {
+        self.read_behind(at, bytes, self.behind.get()).await
+    }
+
+    /// Reads a few bytes that cannot wait.
+    async fn read_now(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LaneError> {
+        self.read_behind(at, bytes, None).await
+    }
+
+    async fn read_behind(
+        &self,
+        at: u64,
+        bytes: usize,
+        behind: Option<&Rc<Behind>>,
+    ) -> Result<Vec<u8>, LaneError> {
         let mut all = vec![0; bytes];
-        let step = self.transfer_bytes();
+        let mut step = self.transfer_bytes();
+        if behind.is_some() {
+            step = step.min(READ_BEHIND_BYTES);
+        }
         for (index, part) in all.chunks_mut(step).enumerate() {
+            let _turn = match behind {
+                Some(behind) => Some(behind.turn().await),
+                None => None,
+            };
             let read = Operation::Read {
                 lba: self.blocks(at + (index * step) as u64),
                 blocks: self.blocks(part.len() as u64) as u32,
@@ -441,6 +478,38 @@ impl Ring {
         volumes: &[Arc<dyn Volume>],
         writes: bool,
     ) -> Result<Self, RingError> {
+        let mut ring = Self::open_unread(reactor, volumes, writes).await?;
+        ring.scan().await;
+        Ok(ring)
+    }
+
+    /// Opens a ring for reading. `recorder` is told which ring it is; reads wait while the buffers of the recorder that it names fill, until `stop`
+    /// is asked for.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub async fn open_behind(
+        reactor: &Reactor,
+        volumes: &[Arc<dyn Volume>],
+        recorder: impl FnOnce(Uuid) -> Option<Arc<Crowd>>,
+        stop: &Stop,
+    ) -> Result<Self, RingError> {
+        let mut ring = Self::open_unread(reactor, volumes, false).await?;
+        if let Some(crowd) = recorder(ring.id()) {
+            let behind = Rc::new(Behind::new(reactor, crowd, stop.clone()));
+            for member in ring.members.iter().flatten() {
+                let _ = member.behind.set(Rc::clone(&behind));
+            }
+        }
+        ring.scan().await;
+        Ok(ring)
+    }
+
+    async fn open_unread(
+        reactor: &Reactor,
+        volumes: &[Arc<dyn Volume>],
+        writes: bool,
+    ) -> Result<Self, RingError> {
         if volumes.is_empty() || volumes.len() > MEMBERS_MAX as usize {
             return Err(RingError::Members(volumes.len()));
         }
@@ -489,7 +558,7 @@ impl Ring {
                 missing,
             });
         }
-        let mut ring = Ring {
+        Ok(Ring {
             reactor: reactor.clone(),
             members,
             superblock,
@@ -497,9 +566,7 @@ impl Ring {
             unreadable: Vec::new(),
             next: 0,
             passed: BTreeSet::new(),
-        };
-        ring.scan().await;
-        Ok(ring)
+        })
     }
 
     /// The same for another reactor, which is to record a stream of its own. It does not know what was recorded.
@@ -519,6 +586,13 @@ impl Ring {
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.superblock.ring
+    }
+
+    /// Names of its volumes that are there, in the ring's order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let members = self.members.iter().flatten();
+        members.map(|member| member.name().to_owned()).collect()
     }
 
     /// Kind of what it holds.
@@ -728,7 +802,7 @@ async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
         if place + BLOCK_BYTES as u64 > member.geometry().length_bytes() {
             continue;
         }
-        match Superblock::parse(&member.read(place, BLOCK_BYTES).await?) {
+        match Superblock::parse(&member.read_now(place, BLOCK_BYTES).await?) {
             Ok(found)
                 if best
                     .as_ref()

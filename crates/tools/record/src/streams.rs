@@ -4,10 +4,11 @@
 //! each segment. The tail passes no segment that is being written.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
+use crate::crowd::Crowd;
 use crate::format::Superblock;
 use crate::ring::{Ring, WhenFull};
 
@@ -39,6 +40,7 @@ pub struct Streams {
     pub(crate) count: u32,
     /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
     pub(crate) clock_offset: u64,
+    pub(crate) crowd: Arc<Crowd>,
     state: Mutex<State>,
 }
 
@@ -64,6 +66,7 @@ impl Streams {
             recording: Uuid::from_bytes(bytes),
             count,
             clock_offset: wall.wrapping_sub(reactor.now().as_nanos()),
+            crowd: Arc::default(),
             state: Mutex::new(State {
                 next,
                 tail: ring.superblock.tail,
@@ -76,6 +79,12 @@ impl Streams {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The streams whose buffers fill, for readers of the ring.
+    #[must_use]
+    pub fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
     }
 
     /// A place for a segment; and where the tail is to move, from where, and the superblock that says so: who asked has it written, and then

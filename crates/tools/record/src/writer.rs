@@ -14,7 +14,7 @@ use smallvec::smallvec;
 use uuid::Uuid;
 use weir_digest::Digest;
 use weir_load::LaneError;
-use weir_memory::{Segment, View};
+use weir_memory::Segment;
 use weir_pcap::write::{self, Out};
 use weir_pcap::{Interface, Packet, Statistics};
 use weir_reactor::{Instant, Reactor};
@@ -34,6 +34,8 @@ const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of an interface's counts at most, without a comment.
 const STATISTICS_BYTES: usize = 256;
+/// Readers of the ring wait from when more than one buffer in so many is in use, and until no more than one in twice as many is.
+const CROWDED: usize = 4;
 /// Bytes of the descriptions of all interfaces at most.
 const PREAMBLE_BYTES_MAX: usize = 128 << 10;
 
@@ -165,9 +167,15 @@ struct Shared {
     stream: u32,
     superblock: Superblock,
     members: Vec<Option<Rc<Member>>>,
+    /// All buffers, those that are free, and those that are not made yet.
+    buffers: usize,
     free: RefCell<Vec<Segment>>,
-    /// Buffers that there may be more.
     unmade: Cell<usize>,
+    /// Readers of the ring are to be told when buffers fill, and that they do.
+    tells_crowd: bool,
+    is_crowded: Cell<bool>,
+    /// Since when no buffer is free.
+    held_up_since: Cell<Option<Instant>>,
     counts: Cell<Counts>,
     /// Segments that are not done, and chunks under way.
     under_way: Cell<usize>,
@@ -204,9 +212,75 @@ impl Shared {
         }
     }
 
+    fn buffers_in_use(&self) -> usize {
+        self.buffers - self.free.borrow().len() - self.unmade.get()
+    }
+
+    fn tell_crowd(&self) {
+        let is_crowded = self.is_crowded.get();
+        let share = if is_crowded { 2 * CROWDED } else { CROWDED };
+        self.set_crowded(self.buffers_in_use() * share > self.buffers);
+    }
+
+    fn set_crowded(&self, is_crowded: bool) {
+        if self.tells_crowd && self.is_crowded.replace(is_crowded) != is_crowded {
+            self.streams.crowd.change(is_crowded);
+        }
+    }
+
+    fn take_buffer(&self) -> Option<Segment> {
+        let free = self.free.borrow_mut().pop();
+        let buffer = free.or_else(|| {
+            self.unmade.set(self.unmade.get().checked_sub(1)?);
+            Some(Segment::heap(CHUNK_BYTES))
+        });
+        match buffer {
+            Some(_) => self.tell_crowd(),
+            None if self.held_up_since.get().is_none() => {
+                self.held_up_since.set(Some(self.reactor.now()));
+            }
+            None => {}
+        }
+        buffer
+    }
+
+    /// A buffer is free; none: somebody has it still, and another one is to be made in its place.
+    fn give_back(&self, buffer: Option<Segment>) {
+        if self.held_up_since.get().is_some() {
+            for (member, part) in self.parts_of_wait() {
+                member.held_up.set(member.held_up.get() + part);
+            }
+            self.held_up_since.set(None);
+        }
+        match buffer {
+            Some(buffer) => self.free.borrow_mut().push(buffer),
+            None => self.unmade.set(self.unmade.get() + 1),
+        }
+        self.tell_crowd();
+        self.bell.ring();
+    }
+
+    /// Each volume's part of the time since when no buffer is free, which is that of the buffers that wait for it.
+    fn parts_of_wait(&self) -> impl Iterator<Item = (&Rc<Member>, Duration)> {
+        let since = self.held_up_since.get();
+        let waited = since.map_or(Duration::ZERO, |since| self.reactor.now() - since);
+        let members = || self.members.iter().flatten();
+        let all = members().map(|member| member.buffers.get()).sum::<usize>();
+        members().map(move |member| {
+            let share = member.buffers.get() as f64 / all.max(1) as f64;
+            (member, waited.mul_f64(share))
+        })
+    }
+
     fn ends(&self, count: usize) {
         self.under_way.set(self.under_way.get() - count);
         self.bell.ring();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.set_crowded(false);
     }
 }
 
@@ -221,15 +295,48 @@ pub(crate) enum Refused {
     Failed,
 }
 
+/// Figures of one volume of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VolumeFigures {
+    /// Bytes that were written to it.
+    pub written_bytes: u64,
+    /// Buffers that wait for its writes.
+    pub buffers: usize,
+    /// Its part of the time for which no buffer was free, by the buffers that waited for it; added over the streams.
+    pub held_up: Duration,
+    /// A write failed: nothing is recorded on it any more.
+    pub has_failed: bool,
+}
+
+impl std::ops::AddAssign for VolumeFigures {
+    fn add_assign(&mut self, other: Self) {
+        self.written_bytes += other.written_bytes;
+        self.buffers += other.buffers;
+        self.held_up += other.held_up;
+        self.has_failed |= other.has_failed;
+    }
+}
+
 /// Figures of a writer.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
     pub(crate) counts: Counts,
     pub(crate) written_bytes: u64,
     pub(crate) committed_bytes: u64,
     /// Buffers that are in use, and all.
     pub(crate) buffers: (usize, usize),
-    pub(crate) failed: usize,
+    /// In the ring's order.
+    pub(crate) volumes: Vec<VolumeFigures>,
+}
+
+/// Settings of a writer.
+pub(crate) struct WriterConfig {
+    pub(crate) when_full: WhenFull,
+    pub(crate) sync: Duration,
+    /// Buffers of 1 MiB.
+    pub(crate) buffers: usize,
+    /// Readers of the ring are told when the buffers fill.
+    pub(crate) tells_crowd: bool,
 }
 
 /// Writes a recording.
@@ -237,7 +344,6 @@ pub(crate) struct Writer {
     shared: Rc<Shared>,
     when_full: WhenFull,
     content: Content,
-    buffers: usize,
     /// Beginning of each chunk of packets: the section and its interfaces.
     preamble: Vec<u8>,
     open: Option<Rc<Open>>,
@@ -254,17 +360,19 @@ impl Writer {
     pub(crate) fn new(
         ring: Ring,
         (streams, stream): (Arc<Streams>, u32),
-        when_full: WhenFull,
-        buffers: usize,
-        sync: Duration,
+        config: &WriterConfig,
     ) -> Self {
         let reactor = ring.reactor.clone();
         let now = reactor.now();
         let shared = Shared {
             streams,
             stream,
+            buffers: config.buffers,
             free: RefCell::default(),
-            unmade: Cell::new(buffers),
+            unmade: Cell::new(config.buffers),
+            tells_crowd: config.tells_crowd,
+            is_crowded: Cell::new(false),
+            held_up_since: Cell::new(None),
             counts: Cell::default(),
             under_way: Cell::new(0),
             committed_bytes: Cell::new(0),
@@ -278,16 +386,15 @@ impl Writer {
         let content = shared.superblock.content;
         Writer {
             shared: Rc::new(shared),
-            when_full,
+            when_full: config.when_full,
             content,
-            buffers,
             preamble: Vec::new(),
             open: None,
             closed: None,
             filling: None,
             is_first: true,
             synced: now,
-            sync,
+            sync: config.sync,
         }
     }
 
@@ -304,14 +411,18 @@ impl Writer {
 
     pub(crate) fn figures(&self) -> Figures {
         let shared = &self.shared;
-        let free = shared.free.borrow().len() + shared.unmade.get();
-        let failed = shared.members.iter().flatten();
+        let volume = |(member, part): (&Rc<Member>, Duration)| VolumeFigures {
+            written_bytes: member.written_bytes.get(),
+            buffers: member.buffers.get(),
+            held_up: member.held_up.get() + part,
+            has_failed: member.has_failed.get(),
+        };
         Figures {
             counts: shared.counts.get(),
             written_bytes: shared.written_bytes.get(),
             committed_bytes: shared.committed_bytes.get(),
-            buffers: (self.buffers - free, self.buffers),
-            failed: failed.filter(|member| member.has_failed.get()).count(),
+            buffers: (shared.buffers_in_use(), shared.buffers),
+            volumes: shared.parts_of_wait().map(volume).collect(),
         }
     }
 
@@ -372,14 +483,7 @@ impl Writer {
     fn begin_chunk(&mut self) -> Result<(), Refused> {
         self.open_segment()?;
         let shared = &self.shared;
-        let buffer = match shared.free.borrow_mut().pop() {
-            Some(buffer) => buffer,
-            None if shared.unmade.get() > 0 => {
-                shared.unmade.set(shared.unmade.get() - 1);
-                Segment::heap(CHUNK_BYTES)
-            }
-            None => return Err(Refused::Later),
-        };
+        let buffer = shared.take_buffer().ok_or(Refused::Later)?;
         let mut filling = Filling::new(buffer);
         let room = self.open.as_ref().expect("it is open");
         let segment_bytes = shared.superblock.segment_bytes;
@@ -490,7 +594,7 @@ impl Writer {
         let shared = Rc::clone(&self.shared);
         let is_empty = filling.packets == 0 && filling.length <= self.preamble.len();
         if is_empty {
-            shared.free.borrow_mut().push(filling.segment);
+            shared.give_back(Some(filling.segment));
             return;
         }
         let open = Rc::clone(self.open.as_ref().expect("a chunk is of a segment"));
@@ -501,7 +605,7 @@ impl Writer {
                 counts.failed_lost += packets;
                 counts.kept -= packets;
             });
-            shared.free.borrow_mut().push(filling.segment);
+            shared.give_back(Some(filling.segment));
             self.open = None;
             return;
         }
@@ -523,17 +627,21 @@ impl Writer {
         open.written.borrow_mut().push(false);
         shared.under_way.set(shared.under_way.get() + 1);
         open.flying.set(open.flying.get() + 1);
+        open.member.buffers.set(open.member.buffers.get() + 1);
         let (data, on) = (filling.segment.freeze(), Rc::clone(&open));
         let write = async move {
             let at = on.place + u64::from(block) * BLOCK_BYTES as u64;
             let written = on.member.write(at, smallvec![data.clone()], false).await;
-            give_buffer_back(&shared, data);
+            shared.give_back(data.try_into_segment().ok());
+            on.member.buffers.set(on.member.buffers.get() - 1);
             on.flying.set(on.flying.get() - 1);
             match written {
                 Ok(()) => {
                     on.written.borrow_mut()[index] = true;
-                    let bytes = shared.written_bytes.get() + (blocks * BLOCK_BYTES) as u64;
-                    shared.written_bytes.set(bytes);
+                    let bytes = (blocks * BLOCK_BYTES) as u64;
+                    let written = &on.member.written_bytes;
+                    written.set(written.get() + bytes);
+                    shared.written_bytes.set(shared.written_bytes.get() + bytes);
                     commit(&shared, &on).await;
                 }
                 Err(error) => fail(&shared, &on, error),
@@ -634,15 +742,6 @@ impl Writer {
             streams.done(last.sequence);
         }
     }
-}
-
-fn give_buffer_back(shared: &Shared, data: View) {
-    match data.try_into_segment() {
-        Ok(segment) => shared.free.borrow_mut().push(segment),
-        // Somebody has it still; another one is made in its place.
-        Err(_) => shared.unmade.set(shared.unmade.get() + 1),
-    }
-    shared.bell.ring();
 }
 
 /// Writes commit records of a segment for as long as there is something to say.

@@ -1,17 +1,21 @@
 //! `weir record`: streams onto a ring of volumes, and back by time.
 
+mod control;
+mod metrics;
 mod planned;
 mod privilege;
 mod simulated;
 mod source;
+mod standing;
 mod streams;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -22,19 +26,23 @@ use weir_block::size::Size;
 use weir_lab::secret::without_in_text;
 use weir_load::Stop;
 use weir_plan::units;
+use weir_reactor::Reactor;
 use weir_record::{
     Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Standing, RecordConfig,
-    Recorded, Ring, RingConfig, WhenFull, extract, follow, list,
+    Recorded, Ring, RingConfig, RingError, VolumeFigures, WhenFull, extract, follow, list,
 };
 use weir_volume::{Access, VolumeUrl};
 
 use super::destroy::DestroyArguments;
 use super::interrupt::end_on_interrupt;
-use super::present::{self, Line, Progress, grouped};
+use super::present::{self, Progress, grouped};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 use crate::table::table;
+use standing::{About, View, holds_seconds, lost};
 
+/// Shortest time without a free buffer that is told of in words.
+const HELD_UP_MIN: Duration = Duration::from_millis(10);
 /// Time after which it is looked whether something was committed.
 const FOLLOW: Duration = Duration::from_millis(200);
 
@@ -77,6 +85,9 @@ pub(crate) struct RecordArguments {
     /// ring or socket, and its own --buffer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: u16,
+    /// Serve figures of the recording as Prometheus text at http://ADDRESS:PORT/metrics
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "simulated")]
+    metrics: Option<String>,
     /// Run in simulated time on modelled drives (ssd:PROFILE), with a generate: source; nothing is stored
     #[arg(long, requires = "new")]
     simulated: bool,
@@ -248,11 +259,10 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         end_on_interrupt(&stop)?;
         let progress = Progress::start();
         let mut sink = progress.sink();
-        let told = move |standing: Standing, capacity| {
-            sink(line(&standing, capacity, config.when_full));
-        };
+        let mut view = View::default();
+        let told = move |about: &About, standing: &Standing| sink(view.line(about, standing));
         let ring = new.expect("it requires --new");
-        let (ring, capacity, recorded) = simulated::run(
+        let (about, recorded) = simulated::run(
             &arguments.volumes,
             ring,
             opened.parts.remove(0),
@@ -261,8 +271,9 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             told,
         )?;
         drop(progress);
-        return told_of(ring, capacity, content, &recorded, json);
+        return told_of(&about, &recorded, json);
     }
+    let pages = arguments.metrics.as_deref().map(pages_at).transpose()?;
     let reactors = ReactorArguments::of(Some(arguments.reactors.into()));
     let session = Session::start(&reactors, arguments.reactors.into())?;
     let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
@@ -281,46 +292,56 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             None => Ring::open(&reactor, &volumes, true).await,
         };
         ring.map(|ring| {
-            (
-                streams::Prepared::of(&ring, opened.parts),
-                ring.ahead_bytes(),
-            )
+            let about = About::of(&ring, config.when_full);
+            let ready = streams::Prepared::of(&ring, opened.parts);
+            (ready, about, ring.ahead_bytes())
         })
     })?;
-    let (ready, ahead) = ready.map_err(|error| match error {
-        weir_record::RingError::NoRing { .. } => {
+    let (ready, about, ahead) = ready.map_err(|error| match error {
+        RingError::NoRing { .. } => {
             anyhow::Error::from(error).context("to make a ring on these volumes, say --new")
         }
         _ => error.into(),
     })?;
-    let (ring, capacity) = (ready.id, ready.capacity_bytes);
     if let Some(planned) = planned {
         planned.tell(arguments.volumes.len(), config.buffer_bytes, ahead)?;
     }
     let progress = Progress::start();
     let mut sink = progress.sink();
-    let told = move |standing: &Standing| sink(line(standing, capacity, config.when_full));
-    let recorded = streams::record(&session, ready, config, told)?;
+    let (mut view, shown) = (View::default(), about.clone());
+    let latest = control::Latest::default();
+    let figures = Arc::clone(&latest);
+    let told = move |standing: &Standing| {
+        sink(view.line(&shown, standing));
+        *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing.clone());
+    };
+    let control = control::Control::start(&about, ready.streams.crowd(), latest, pages)?;
+    let recorded = streams::record(&session, ready, config, told);
+    drop(control);
+    let recorded = recorded?;
     drop(progress);
-    told_of(ring, capacity, content, &recorded, json)
+    told_of(&about, &recorded, json)
+}
+
+/// Listens where the figures are to be served.
+fn pages_at(address: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("--metrics {address}: cannot listen there"))?;
+    listener.set_nonblocking(true)?;
+    eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
+    Ok(listener)
 }
 
 /// Tells how a recording went.
-fn told_of(
-    ring: Uuid,
-    capacity: u64,
-    content: Content,
-    recorded: &Recorded,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
+fn told_of(about: &About, recorded: &Recorded, json: bool) -> anyhow::Result<ExitCode> {
     for failure in &recorded.failures {
         eprintln!("warning: {}", without_in_text(&failure.to_string()));
     }
     if json {
-        let told = record_json(ring, capacity, recorded);
+        let told = record_json(about, recorded);
         println!("{}", serde_json::to_string_pretty(&told)?);
     } else {
-        super::print(&record_text(recorded, content, capacity))?;
+        super::print(&record_text(about, recorded))?;
     }
     let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
     Ok(if is_well {
@@ -328,53 +349,6 @@ fn told_of(
     } else {
         ExitCode::FAILURE
     })
-}
-
-fn lost(counts: &Counts) -> u64 {
-    let after = counts.socket_lost + counts.slow_lost + counts.failed_lost;
-    counts.source_lost + counts.interface_lost + after
-}
-
-/// Seconds of a recording that a ring of so many bytes holds at this rate; none where nothing came.
-fn holds_seconds(capacity: u64, bytes: u64, seconds: f64) -> Option<f64> {
-    (bytes > 0).then(|| capacity as f64 * seconds / bytes as f64)
-}
-
-fn line(standing: &Standing, capacity: u64, when_full: WhenFull) -> Line {
-    let counts = &standing.counts;
-    let seconds = standing.elapsed.as_secs_f64().max(1e-9);
-    let (used, all) = standing.buffers;
-    let mut text = format!(
-        "{} kept, {}; buffers {used} of {all}",
-        grouped(counts.kept),
-        present::rate(standing.written_bytes as f64 / seconds),
-    );
-    if let Some(fill) = standing.source_fill.filter(|&fill| fill >= 0.1) {
-        text.push_str(&format!(
-            "; {:.0}% of the kernel's buffer waits",
-            fill * 100.0
-        ));
-    }
-    if let Some(holds) = holds_seconds(capacity, standing.written_bytes, seconds) {
-        text.push_str(&match when_full {
-            WhenFull::GoRound => format!("; the ring holds {}", units::time_text(holds)),
-            WhenFull::Stop => {
-                let left = (holds - seconds).max(0.0);
-                format!("; full in {}", units::time_text(left))
-            }
-        });
-    }
-    if lost(counts) > 0 {
-        text.push_str(&format!("; {} lost", grouped(lost(counts))));
-    }
-    if standing.failed > 0 {
-        text.push_str(&format!("; {} volumes failed", standing.failed));
-    }
-    Line {
-        elapsed: standing.elapsed,
-        fraction: standing.written_bytes as f64 / capacity.max(1) as f64,
-        text,
-    }
 }
 
 fn ended_word(ended: Ended) -> &'static str {
@@ -400,18 +374,28 @@ fn counts_json(counts: &Counts) -> serde_json::Value {
     })
 }
 
-fn record_json(ring: Uuid, capacity: u64, recorded: &Recorded) -> serde_json::Value {
+fn record_json(about: &About, recorded: &Recorded) -> serde_json::Value {
     let seconds = recorded.elapsed.as_secs_f64();
+    let volume = |(name, figures): (&String, &VolumeFigures)| {
+        json!({
+            "name": name,
+            "written_bytes": figures.written_bytes,
+            "held_up_seconds": figures.held_up.as_secs_f64(),
+            "has_failed": figures.has_failed,
+        })
+    };
+    let volumes = about.volumes.iter().zip(&recorded.volumes).map(volume);
     json!({
-        "ring": ring,
+        "ring": about.ring,
         "recording": recorded.recording,
         "ended": ended_word(recorded.ended),
         "counts": counts_json(&recorded.counts),
         "committed_bytes": recorded.committed_bytes,
-        "ring_holds_seconds": holds_seconds(capacity, recorded.committed_bytes, seconds),
+        "ring_holds_seconds": holds_seconds(about.capacity_bytes, recorded.committed_bytes, seconds),
         "elapsed_seconds": seconds,
         "first_lost_seconds": recorded.first_lost.map(|at| at.as_secs_f64()),
         "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
+        "volumes": volumes.collect::<Vec<_>>(),
         "failures": recorded.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
@@ -423,7 +407,7 @@ fn things(content: Content) -> &'static str {
     }
 }
 
-fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
+fn record_text(about: &About, recorded: &Recorded) -> String {
     let counts = &recorded.counts;
     let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
     let why = match recorded.ended {
@@ -436,7 +420,7 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
         "recorded {} of {} {} in {seconds:.1} s, {} at {}; {why}\n",
         grouped(counts.kept),
         grouped(counts.received),
-        things(content),
+        things(about.content),
         Size(recorded.committed_bytes),
         present::rate(recorded.committed_bytes as f64 / seconds),
     );
@@ -451,7 +435,7 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
         ),
         (
             counts.socket_lost,
-            "in the kernel's buffer, because the recorder was too slow; a larger one (ring=, buffer=) or more --reactors may help",
+            "in the kernel's buffer, because the recorder was too slow; a larger one (ring= of interfaces, receive-buffer= of UDP) or more --reactors may help",
         ),
         (
             counts.slow_lost,
@@ -466,6 +450,16 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
     if let Some(at) = recorded.first_lost {
         text.push_str(&format!("first loss after {:.3} s\n", at.as_secs_f64()));
     }
+    let held_up: Duration = recorded.volumes.iter().map(|one| one.held_up).sum();
+    if held_up >= HELD_UP_MIN {
+        let seconds = held_up.as_secs_f64();
+        text.push_str(&format!("no free buffer for {seconds:.3} s"));
+        if let Some(name) = about.behind(&recorded.volumes, |one| one.held_up.as_secs_f64()) {
+            text.push_str(&format!(", most of it because of {name}"));
+        }
+        text.push('\n');
+    }
+    let capacity = about.capacity_bytes;
     if let Some(holds) = holds_seconds(capacity, recorded.committed_bytes, seconds) {
         let holds = units::time_text(holds);
         text.push_str(&format!("at this rate the ring holds {holds}\n"));
@@ -474,13 +468,23 @@ fn record_text(recorded: &Recorded, content: Content, capacity: u64) -> String {
     text
 }
 
+/// Opens a ring that somebody may record to meanwhile: that goes first.
+async fn open_to_read(
+    reactor: &Reactor,
+    volumes: &[Arc<dyn Volume>],
+    stop: &Stop,
+) -> Result<Ring, RingError> {
+    Ring::open_behind(reactor, volumes, control::follow_recorder, stop).await
+}
+
 fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let volumes = open_all(&session, urls, Access::READ_ONLY)?;
+    let stop = session.stop.clone();
     let found = session.run(move |reactor| async move {
-        let ring = Ring::open(&reactor, &volumes, false).await?;
+        let ring = open_to_read(&reactor, &volumes, &stop).await?;
         let about = (ring.id(), ring.content(), ring.capacity_bytes());
-        Ok::<_, weir_record::RingError>((about, ring.missing(), list(&ring)))
+        Ok::<_, RingError>((about, ring.missing(), list(&ring)))
     })?;
     let ((id, content, capacity), missing, listed) = found?;
     warn_of_missing(&missing);
@@ -607,7 +611,7 @@ fn run_read(
         count: which.count,
     };
     let extracted = session.run(move |reactor| async move {
-        let ring = Ring::open(&reactor, &volumes, false).await?;
+        let ring = open_to_read(&reactor, &volumes, &stop).await?;
         let listed = list(&ring);
         if let Some(only) = what.recording
             && !listed.iter().any(|one| one.recording == only)

@@ -1,14 +1,18 @@
 //! `weir record` as a process: what was recorded is read back, by the tools of others too, whatever ended the recording.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Output, Stdio};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::gateway::WEIR;
-use crate::common::{nightly, until};
+use crate::common::{catches, nightly, until};
 
 fn weir(arguments: &str) -> Output {
     Command::new(WEIR)
@@ -291,5 +295,207 @@ fn a_plan_is_told_before_it_is_recorded() {
     fails(
         &format!("generate:packets?count=10 {volumes} --line 1Gb/s"),
         &["--plan"],
+    );
+}
+
+/// A recorder that was started, and ends when it is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(folder: &Path, arguments: &str) -> Self {
+        let mut command = Command::new(WEIR);
+        command.arg("record").args(arguments.split_whitespace());
+        command.env("RUNTIME_DIRECTORY", folder);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Running(child.expect("it runs"))
+    }
+
+    /// The page of its figures. It must be started with `--metrics`.
+    fn pages(&mut self) -> Pages {
+        let mut said = BufReader::new(self.0.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(said.read_line(&mut line).expect("text") > 0, "it ended");
+            if let Some(page) = line.strip_prefix("metrics at ") {
+                return Pages(page.trim_end().to_owned(), said);
+            }
+        }
+    }
+
+    /// Asks it to stop: what it printed.
+    fn stop(mut self) -> Value {
+        let process = self.0.id();
+        until("it handles the signal", || catches(process, Signal::INT));
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("it runs");
+        let mut told = String::new();
+        let mut stdout = self.0.stdout.take().expect("it is piped");
+        stdout.read_to_string(&mut told).expect("text");
+        assert!(self.0.wait().expect("it ends").success());
+        serde_json::from_str(&told).expect("it is JSON")
+    }
+}
+
+/// Where a recorder's figures are, and the rest of what it says.
+struct Pages(
+    String,
+    #[expect(dead_code, reason = "it would write to nobody")] BufReader<ChildStderr>,
+);
+
+impl Pages {
+    fn text(&self) -> String {
+        let mut answer = ureq::get(&self.0).call().expect("it answers");
+        answer.body_mut().read_to_string().expect("text")
+    }
+
+    fn value(&self, name: &str) -> Option<f64> {
+        value_of(&self.text(), name)
+    }
+}
+
+/// A sample of a page of metrics.
+fn value_of(text: &str, name: &str) -> Option<f64> {
+    let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+    lines.find(|(of, _)| *of == name)?.1.parse().ok()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, unless a test failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The control socket of a ring in a folder.
+fn socket_of(folder: &Path) -> Option<PathBuf> {
+    let mut files = folder.read_dir().expect("a folder").flatten();
+    let socket = files.find(|file| file.path().extension().is_some_and(|end| end == "sock"));
+    socket.map(|file| file.path())
+}
+
+#[test]
+fn a_recorder_tells_readers_when_its_buffers_fill() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    // Faster than the drive's model, and than any machine.
+    let source = "generate:bytes?rate=900Gb/s ssd:consumer-tlc?size=1GiB --new --json";
+    let mut recorder = Running::start(path, &format!("{source} --metrics 127.0.0.1:0"));
+    let pages = recorder.pages();
+    until("there is a control socket", || {
+        socket_of(path).is_some_and(|socket| UnixStream::connect(socket).is_ok())
+    });
+    let socket = socket_of(path).expect("it is there");
+    let mode = std::fs::metadata(&socket).expect("it is there").mode();
+    assert_eq!(mode & 0o777, 0o600, "it is its user's own");
+    let mut stream = UnixStream::connect(&socket).expect("it answers");
+    let mut byte = [0];
+    let mut heard = Vec::new();
+    while byte != *b"1" {
+        stream.read_exact(&mut byte).expect("it goes on");
+        heard.push(byte[0]);
+    }
+    assert!(heard.iter().all(|byte| b"01".contains(byte)), "{heard:?}");
+    until("something is lost", || {
+        pages.value("weir_record_lost_total{cause=\"slow\"}") > Some(0.0)
+    });
+    let told = recorder.stop();
+    assert!(told["counts"]["lost_slow"].as_u64() > Some(0), "{told}");
+    let volume = &told["volumes"][0];
+    assert!(volume["held_up_seconds"].as_f64() > Some(0.0), "{told}");
+    assert!(volume["written_bytes"].as_u64() > Some(0), "{told}");
+    // Readers hear the end, and nothing is left.
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("it ends");
+    assert!(!socket.exists());
+}
+
+/// Whoever reads a ring listens to its recorder: to one that is there, and to the next one.
+#[test]
+fn readers_listen_to_the_recorder_of_the_ring() {
+    let (folder, volumes) = ring("24M");
+    let made = json(&format!(
+        "generate:packets?count=1000 {volumes} --new --segment-size 4M"
+    ));
+    let ring = made["ring"].as_str().expect("an identity");
+    let socket = folder.path().join(format!("{ring}.sock"));
+    let recorder = UnixListener::bind(&socket).expect("a socket");
+    let out = folder.path().join("out.pcapng");
+    let reader = Running::start(
+        folder.path(),
+        &format!("follow {volumes} --out {} --json", out.display()),
+    );
+    for _ in 0..2 {
+        let (mut stream, _) = recorder.accept().expect("it listens");
+        // It may have given up by now, if the machine is slow; it comes again.
+        let _ = stream.write_all(b"0101");
+    }
+    drop(recorder);
+    std::fs::remove_file(&socket).expect("it is there");
+    let out = folder.path().join("all.pcapng").display().to_string();
+    assert_eq!(
+        json(&format!("extract {volumes} --out {out}"))["packets"],
+        1000
+    );
+    assert_eq!(reader.stop()["packets"], 0);
+}
+
+/// A socket that a recorder left which was killed is in nobody's way.
+#[test]
+fn a_stale_control_socket_is_replaced() {
+    let (folder, volumes) = ring("24M");
+    let made = json(&format!(
+        "generate:packets?count=10 {volumes} --new --segment-size 4M"
+    ));
+    let ring = made["ring"].as_str().expect("an identity");
+    let socket = folder.path().join(format!("{ring}.sock"));
+    drop(UnixListener::bind(&socket).expect("a socket"));
+    let source = format!("generate:packets?rate=8Mb/s&size=1000 {volumes} --json");
+    let recorder = Running::start(folder.path(), &source);
+    until("it answers", || UnixStream::connect(&socket).is_ok());
+    assert!(recorder.stop()["counts"]["received"].as_u64().is_some());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn figures_are_served_while_it_records() {
+    let (folder, volumes) = ring("24M");
+    let source =
+        format!("generate:packets?rate=80Mb/s&size=1000 {volumes} --new --segment-size 4M");
+    let arguments = format!("{source} --json --metrics 127.0.0.1:0");
+    let mut recorder = Running::start(folder.path(), &arguments);
+    let pages = recorder.pages();
+    until("something was written", || {
+        pages.value("weir_record_written_bytes_total") > Some(0.0)
+    });
+    let text = pages.text();
+    let kept = value_of(&text, "weir_record_kept_total").expect("it is there");
+    assert!(
+        kept > 0.0 && Some(kept) <= value_of(&text, "weir_record_received_total"),
+        "{text}"
+    );
+    for cause in ["before", "slow", "socket", "interface", "failed"] {
+        let name = format!("weir_record_lost_total{{cause=\"{cause}\"}}");
+        assert_eq!(value_of(&text, &name), Some(0.0), "{text}");
+    }
+    for name in ["a", "b"] {
+        let file = folder.path().join(name);
+        let name = format!(
+            "weir_record_volume_failed{{volume=\"file:{}?size=24M\"}}",
+            file.display()
+        );
+        assert_eq!(value_of(&text, &name), Some(0.0), "{text}");
+    }
+    let used = value_of(&text, "weir_record_buffers{state=\"used\"}");
+    let free = value_of(&text, "weir_record_buffers{state=\"free\"}");
+    assert_eq!(used.zip(free).map(|(used, free)| used + free), Some(64.0));
+    assert_eq!(recorder.stop()["ended"], "stopped");
+    fails(
+        &format!("generate:packets?count=1 {volumes} --metrics nowhere"),
+        &["--metrics nowhere", "cannot listen there"],
     );
 }

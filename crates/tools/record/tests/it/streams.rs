@@ -7,10 +7,11 @@ use weir_block::Volume;
 use weir_load::Stop;
 use weir_reactor::{Reactor, Task};
 use weir_record::{
-    Content, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
-    WhenFull, follow, list, record_stream,
+    Content, Crowd, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
+    WhenFull, follow, list, record, record_stream,
 };
 use weir_testing::initiator::simulation;
+use weir_volume::{LimitedVolume, Limits, RateLimit};
 
 use crate::scene::*;
 
@@ -275,6 +276,131 @@ fn a_ring_has_more_segments_than_a_recording_has_streams() {
         assert!(
             error.starts_with("the ring has 3 segments, too few for 3 reactors"),
             "{error}"
+        );
+    });
+}
+
+/// A volume that carries 100 MB/s, reads and writes together.
+fn narrow() -> Arc<dyn Volume> {
+    let limits = Limits {
+        total_bandwidth: Some(RateLimit::new(100_000_000, Some(1 << 20)).expect("a limit")),
+        ..Limits::default()
+    };
+    LimitedVolume::new(memory("120M"), limits)
+}
+
+/// Records 80 MB/s for a second while the ring is read again and again: the recording, and the chunks that were read meanwhile.
+async fn read_beside(reactor: &Reactor, is_behind: bool) -> (Recorded, u64) {
+    let volumes = vec![narrow()];
+    let ring = made(reactor, &volumes, Content::Packets).await;
+    recorded(ring, packets(5000, &[1000]), WhenFull::GoRound).await;
+    let ring = Ring::open(reactor, &volumes, true).await.expect("it opens");
+    let streams = Arc::new(Streams::new(&ring, 1));
+    let crowd = Arc::clone(streams.crowd());
+    let recording = reactor.spawn(async move {
+        let pace = Pace::Rate(8 * 80_000_000);
+        let generator = Generator::new(Content::Packets, &[1500], pace, Some(55_000));
+        let mut source = Source::Generator(generator);
+        let config = RecordConfig {
+            buffer_bytes: 16 << 20,
+            ..config(WhenFull::GoRound)
+        };
+        let stop = Stop::new();
+        record_stream(ring, (streams, 0), &mut source, &config, &stop, |_| ()).await
+    });
+    let end = Stop::new();
+    let (reader, stop) = (reactor.clone(), end.clone());
+    let shared = Arc::clone(&crowd);
+    let reading = reactor.spawn(async move {
+        let mut chunks = 0;
+        while !stop.is_asked() {
+            let recorder = |_| is_behind.then(|| Arc::clone(&shared));
+            let ring = Ring::open_behind(&reader, &volumes, recorder, &Stop::new()).await;
+            let (_, done) = extracted(&ring.expect("it opens"), &all()).await;
+            assert_eq!(done.damaged, []);
+            chunks += done.chunks;
+        }
+        chunks
+    });
+    let recorded = recording.await.expect("it is recorded");
+    end.stop();
+    let chunks = reading.await;
+    let counts = recorded.counts;
+    assert_eq!(counts.kept + counts.slow_lost, 55_000);
+    assert!(!crowd.is_there(), "nobody records any more");
+    (recorded, chunks)
+}
+
+/// Reads wait while the recorder's buffers fill. Without that they cost it a part of what it records.
+#[test]
+fn a_recording_beside_an_extraction_loses_nothing() {
+    simulation().run(0, |reactor: Reactor| async move {
+        let (recorded, chunks) = read_beside(&reactor, true).await;
+        let counts = recorded.counts;
+        assert_eq!((counts.kept, counts.slow_lost), (55_000, 0));
+        assert!(chunks > 0, "nothing was read");
+        let (recorded, _) = read_beside(&reactor, false).await;
+        assert!(recorded.counts.slow_lost > 1000, "{:?}", recorded.counts);
+        assert!(!recorded.volumes[0].held_up.is_zero());
+    });
+}
+
+/// A recorder whose buffers always fill, as seen by a reader.
+fn always_crowded() -> Arc<Crowd> {
+    let crowd = Arc::new(Crowd::default());
+    crowd.change(true);
+    crowd
+}
+
+/// A reader beside a recorder that is always short of buffers goes on, and one that is stopped ends soon.
+#[test]
+fn a_reader_does_not_wait_for_ever() {
+    simulation().run(0, |reactor: Reactor| async move {
+        let volumes = vec![memory("40M") as Arc<dyn Volume>];
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        recorded(ring, packets(5000, &[1000]), WhenFull::GoRound).await;
+        let stop = Stop::new();
+        let began = reactor.now();
+        let crowd = |_| Some(always_crowded());
+        let opened = Ring::open_behind(&reactor, &volumes, crowd, &stop).await;
+        let opened = opened.expect("it opens");
+        let (_, done) = extracted(&opened, &all()).await;
+        assert_eq!(done.packets, 5000);
+        let took = reactor.now() - began;
+        assert!(took > Duration::from_secs(5), "reads went first: {took:?}");
+        stop.stop();
+        let began = reactor.now();
+        extracted(&opened, &all()).await;
+        assert!(reactor.now() - began < Duration::from_secs(1));
+    });
+}
+
+/// The volume that is slow is the one that held the recorder up.
+#[test]
+fn a_slow_volume_is_told_apart() {
+    simulation().run(0, |reactor: Reactor| async move {
+        let volumes: Vec<Arc<dyn Volume>> = vec![memory("120M"), memory("120M"), narrow()];
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        assert_eq!(ring.names().len(), 3);
+        let generator = Generator::new(Content::Packets, &[1500], Pace::Full, Some(100_000));
+        let mut source = Source::Generator(generator);
+        let config = RecordConfig {
+            buffer_bytes: 16 << 20,
+            ..config(WhenFull::GoRound)
+        };
+        let recorded = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+        let volumes = recorded.expect("it is recorded").volumes;
+        let [a, b, slow] = volumes[..] else {
+            panic!("three volumes")
+        };
+        assert!(slow.held_up > Duration::from_millis(100), "{volumes:?}");
+        assert!(slow.held_up > 4 * (a.held_up + b.held_up), "{volumes:?}");
+        let written = volumes.iter().map(|one| one.written_bytes);
+        assert!(written.sum::<u64>() > 150_000_000, "{volumes:?}");
+        assert!(
+            volumes
+                .iter()
+                .all(|one| one.buffers == 0 && !one.has_failed)
         );
     });
 }

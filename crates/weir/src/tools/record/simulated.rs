@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use uuid::Uuid;
 use weir_block::Volume;
 use weir_load::Stop;
 use weir_reactor::Reactor;
@@ -17,19 +16,20 @@ use weir_ssd::{SCHEME, SsdVolume};
 use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 use super::source::Made;
+use super::standing::About;
 
 /// The longest recording: longer than drives last.
 const TIME_MAX: Duration = Duration::from_secs(3600 * 24 * 365);
 
-/// Records on a new ring of modelled drives: the ring, its capacity, and the recording.
+/// Records on a new ring of modelled drives: the ring, and the recording.
 pub(super) fn run(
     volumes: &[VolumeUrl],
     ring: RingConfig,
     source: Made,
     config: RecordConfig,
     stop: &Stop,
-    mut show: impl FnMut(Progress, u64) + 'static,
-) -> anyhow::Result<(Uuid, u64, Recorded)> {
+    mut show: impl FnMut(&About, &Progress) + 'static,
+) -> anyhow::Result<(About, Recorded)> {
     if let Some(other) = volumes.iter().find(|url| url.scheme() != SCHEME) {
         bail!(
             "--simulated needs modelled drives, such as ssd:consumer-tlc?size=4GiB; {other} is not one"
@@ -52,10 +52,10 @@ pub(super) fn run(
             opened.push(guard.with_context(|| format!("{url} cannot be recorded on"))?);
         }
         let ring = Ring::make(&reactor, &opened, &ring).await?;
-        let (id, capacity) = (ring.id(), ring.capacity_bytes());
+        let about = About::of(&ring, config.when_full);
         let mut source = source.make();
-        let told = |standing| show(standing, capacity);
+        let told = |standing| show(&about, &standing);
         let recorded = record(ring, &mut source, &config, &stop, told).await?;
-        Ok((id, capacity, recorded))
+        Ok((about, recorded))
     })
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use uuid::Uuid;
 use weir_record::{
-    Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams, record_stream,
+    Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams, VolumeFigures,
+    record_stream,
 };
 
 use super::source::Made;
@@ -14,9 +14,7 @@ use crate::tools::session::Session;
 
 /// A ring that was opened, with what is to be recorded on each reactor.
 pub(super) struct Prepared {
-    pub(super) id: Uuid,
-    pub(super) capacity_bytes: u64,
-    streams: Arc<Streams>,
+    pub(super) streams: Arc<Streams>,
     parts: Vec<(SharedRing, Made)>,
 }
 
@@ -24,8 +22,6 @@ impl Prepared {
     /// Of a ring, for these parts of a source.
     pub(super) fn of(ring: &Ring, parts: Vec<Made>) -> Self {
         Prepared {
-            id: ring.id(),
-            capacity_bytes: ring.capacity_bytes(),
             streams: Arc::new(Streams::new(ring, parts.len() as u32)),
             parts: parts.into_iter().map(|made| (ring.share(), made)).collect(),
         }
@@ -47,7 +43,7 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
             counts,
             written_bytes: sum.written_bytes + one.written_bytes,
             buffers: (sum.buffers.0 + one.buffers.0, sum.buffers.1 + one.buffers.1),
-            failed: sum.failed.max(one.failed),
+            volumes: added(sum.volumes, &one.volumes),
             source_fill: sum
                 .source_fill
                 .into_iter()
@@ -55,7 +51,14 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
                 .reduce(f64::max),
         }
     };
-    latest.iter().flatten().copied().reduce(add)
+    latest.iter().flatten().cloned().reduce(add)
+}
+
+fn added(mut sum: Vec<VolumeFigures>, others: &[VolumeFigures]) -> Vec<VolumeFigures> {
+    for (sum, other) in sum.iter_mut().zip(others) {
+        *sum += *other;
+    }
+    sum
 }
 
 /// Records all parts, each on a reactor, until all have ended.
@@ -144,6 +147,7 @@ fn add(mut sum: Recorded, one: Recorded) -> Recorded {
         committed_bytes: sum.committed_bytes + one.committed_bytes,
         elapsed: sum.elapsed.max(one.elapsed),
         first_lost: lost,
+        volumes: added(sum.volumes, &one.volumes),
         failures: sum.failures,
     }
 }

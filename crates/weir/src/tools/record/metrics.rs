@@ -1,0 +1,131 @@
+//! Figures of a recording under way as Prometheus text.
+
+use weir_gateway::metrics::{self, Family, Kind};
+use weir_record::Progress;
+
+use super::standing::About;
+
+/// The whole page; without figures what is known before any came.
+pub(super) fn page(about: &About, standing: Option<&Progress>) -> String {
+    let ring = about.ring.to_string();
+    let mut info = Family::new(
+        "weir_record_info",
+        Kind::Gauge,
+        "The ring that is recorded to.",
+    );
+    info.add([("ring", ring.as_str())], 1_u64);
+    let mut families = vec![
+        info,
+        Family::single(
+            "weir_record_ring_bytes",
+            Kind::Gauge,
+            "Bytes that the ring has room for.",
+            about.capacity_bytes,
+        ),
+    ];
+    if let Some(standing) = standing {
+        families.extend(of_recorder(standing));
+        families.extend(of_volumes(about, standing));
+    }
+    metrics::page(&families)
+}
+
+fn of_recorder(standing: &Progress) -> Vec<Family> {
+    let counts = &standing.counts;
+    let counter = |name, help, value: u64| Family::single(name, Kind::Counter, help, value);
+    let mut lost = Family::new(
+        "weir_record_lost_total",
+        Kind::Counter,
+        "Packets or reads that were lost, by cause (docs/record.md).",
+    );
+    for (cause, count) in [
+        ("before", counts.source_lost),
+        ("slow", counts.slow_lost),
+        ("socket", counts.socket_lost),
+        ("interface", counts.interface_lost),
+        ("failed", counts.failed_lost),
+    ] {
+        lost.add([("cause", cause)], count);
+    }
+    let (used, all) = standing.buffers;
+    let mut buffers = Family::new(
+        "weir_record_buffers",
+        Kind::Gauge,
+        "Buffers of 1 MiB, by whether they are in use.",
+    );
+    buffers.add([("state", "used")], used as u64);
+    buffers.add([("state", "free")], (all - used) as u64);
+    let mut families = vec![
+        Family::single(
+            "weir_record_elapsed_seconds",
+            Kind::Gauge,
+            "Time since the recording began.",
+            standing.elapsed.as_secs_f64(),
+        ),
+        counter(
+            "weir_record_received_total",
+            "Packets or reads that came, lost ones included.",
+            counts.received,
+        ),
+        counter(
+            "weir_record_received_bytes_total",
+            "Bytes that came to the recorder.",
+            counts.received_bytes,
+        ),
+        counter(
+            "weir_record_kept_total",
+            "Packets or reads that were recorded.",
+            counts.kept,
+        ),
+        counter(
+            "weir_record_filtered_total",
+            "Packets that --filter rejected in the recorder.",
+            counts.filtered,
+        ),
+        lost,
+        counter(
+            "weir_record_written_bytes_total",
+            "Bytes that were written to the volumes.",
+            standing.written_bytes,
+        ),
+        buffers,
+    ];
+    if let Some(fill) = standing.source_fill {
+        families.push(Family::single(
+            "weir_record_kernel_buffer_ratio",
+            Kind::Gauge,
+            "Share of the kernel's buffer of the source that waits for the recorder.",
+            fill,
+        ));
+    }
+    families
+}
+
+fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut written = counter(
+        "weir_record_volume_written_bytes_total",
+        "Bytes that were written to a volume.",
+    );
+    let mut held_up = counter(
+        "weir_record_volume_held_up_seconds_total",
+        "A volume's part of the time without a free buffer, by the buffers that waited for it.",
+    );
+    let mut buffers = gauge(
+        "weir_record_volume_buffers",
+        "Buffers that wait for a volume.",
+    );
+    let mut failed = gauge(
+        "weir_record_volume_failed",
+        "1: a write failed, and nothing more is recorded on the volume.",
+    );
+    for (name, figures) in about.volumes.iter().zip(&standing.volumes) {
+        let labels = [("volume", name.as_str())];
+        written.add(labels, figures.written_bytes);
+        held_up.add(labels, figures.held_up.as_secs_f64());
+        buffers.add(labels, figures.buffers as u64);
+        failed.add(labels, u64::from(figures.has_failed));
+    }
+    vec![written, held_up, buffers, failed]
+}
