@@ -24,6 +24,7 @@ pub struct Input {
     pub(crate) name: String,
     pub(crate) content: Content,
     pub(crate) pace: Pace,
+    pub(crate) is_live: bool,
     from: Option<Box<dyn Read + Send>>,
     reading: Option<Reading>,
     is_end: bool,
@@ -57,6 +58,7 @@ impl Input {
             name: name.to_owned(),
             content,
             pace,
+            is_live: false,
             from: Some(from),
             reading: None,
             is_end: false,
@@ -71,6 +73,13 @@ impl Input {
             filters: Vec::new(),
             filtered: 0,
         }
+    }
+
+    /// Says whether a sender is at the other end, which may lose what is not read in time.
+    #[must_use]
+    pub fn live(mut self, is_live: bool) -> Self {
+        self.is_live = is_live;
+        self
     }
 
     /// Leaves out what does not pass a filter of libpcap.

@@ -11,10 +11,10 @@
 #![forbid(unsafe_code)]
 
 mod capture;
-mod crowd;
 mod format;
 mod generator;
 mod input;
+mod pressure;
 mod read;
 mod record;
 mod ring;
@@ -25,10 +25,10 @@ mod udp;
 mod writer;
 
 pub use capture::Live;
-pub use crowd::Crowd;
 pub use format::{Content, Counts, Defect};
 pub use generator::Generator;
 pub use input::Input;
+pub use pressure::Pressure;
 pub use read::{Damage, Extract, Extracted, Listed, Output, ReadError, extract, follow, list};
 pub use record::{Ended, Progress, RecordConfig, RecordError, Recorded, record, record_stream};
 pub use ring::{Ring, RingConfig, RingError, SharedRing, WhenFull};

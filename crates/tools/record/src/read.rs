@@ -258,7 +258,11 @@ pub async fn follow(
         }
         reactor.sleep(every).await;
         ring.look_again().await;
-        extraction.all(&ring, &seen, None).await?;
+        match extraction.all(&ring, &seen, Some(stop)).await {
+            // The rest is left out.
+            Err(ReadError::Stopped(_)) => return extraction.end(ring.content()),
+            done => done?,
+        }
         extraction.flush()?;
         seen = chunks_seen(&ring);
         if extraction.is_enough() {

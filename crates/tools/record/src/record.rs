@@ -111,7 +111,13 @@ pub struct Progress {
     pub buffers: (usize, usize),
     /// Figures of each volume, in the ring's order.
     pub volumes: Vec<VolumeFigures>,
-    /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
+    /// Time for which there was no segment to write to, because the oldest ones were not given up yet.
+    pub no_segment: Duration,
+    /// Bytes that can be written until the ring is full, or its oldest segments must be given up.
+    pub room_bytes: u64,
+    /// Something is lost, here or before it comes here, when the volumes are slow for a time.
+    pub is_live: bool,
+    /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one and can be asked.
     pub source_fill: Option<f64>,
 }
 
@@ -132,6 +138,8 @@ pub struct Recorded {
     pub first_lost: Option<Duration>,
     /// Figures of each volume, in the ring's order.
     pub volumes: Vec<VolumeFigures>,
+    /// Time for which there was no segment to write to, because the oldest ones were not given up yet.
+    pub no_segment: Duration,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
 }
@@ -180,8 +188,7 @@ pub async fn record_stream(
         when_full: config.when_full,
         sync: config.sync,
         buffers: (config.buffer_bytes as usize / CHUNK_BYTES).max(4),
-        // Full buffers cost a source that waits nothing.
-        tells_crowd: source.loses_when_late() || source.linger().is_some(),
+        has_pressure: source.is_live(),
     };
     let mut run = Run {
         writer: Writer::new(ring, stream, &settings),
@@ -194,6 +201,8 @@ pub async fn record_stream(
         stops_at: None,
         stops_before: None,
         first_lost: None,
+        lost_since: 0,
+        is_live: source.is_live(),
         counted: reactor.now(),
         reactor,
     };
@@ -201,6 +210,7 @@ pub async fn record_stream(
     let ended = run.take_all(source, stop, &mut progress).await;
     run.tell_counts(source, true);
     run.writer.finish().await;
+    progress(run.progress(run.reactor.now(), None));
     let figures = run.writer.figures();
     let ended = ended?;
     Ok(Recorded {
@@ -211,6 +221,7 @@ pub async fn record_stream(
         elapsed: run.reactor.now() - run.began,
         first_lost: run.first_lost,
         volumes: figures.volumes,
+        no_segment: figures.no_segment,
         failures: run.writer.take_failures(),
     })
 }
@@ -232,6 +243,9 @@ struct Run {
     stops_at: Option<Instant>,
     stops_before: Option<u64>,
     first_lost: Option<Duration>,
+    /// Losses since the last packet that was recorded, which the next one tells (epb_dropcount).
+    lost_since: u64,
+    is_live: bool,
 }
 
 impl Run {
@@ -256,10 +270,7 @@ impl Run {
                 self.tell_counts(source, false);
                 self.writer.tick(now);
             }
-            if now >= self.told + PROGRESS_INTERVAL {
-                self.told = now;
-                progress(self.progress(now, source));
-            }
+            self.show(now, Some(source), progress);
             // A source that lingers ends when it has handed over what came before.
             if stop.is_asked() && self.has_lingered(linger, now) && linger.is_none() {
                 return Ok(Ended::Stopped);
@@ -315,12 +326,15 @@ impl Run {
                 Next::Packet(packet) if self.stops_before.is_some_and(|end| packet.time >= end) => {
                     return Ok(Ended::Stopped);
                 }
-                Next::Packet(packet) => {
+                Next::Packet(mut packet) => {
                     let length = packet.data.len();
-                    let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
                     let lost_before = packet.dropped.unwrap_or_default();
+                    let lost = lost_before + self.lost_since;
+                    packet.dropped = (lost > 0).then_some(lost);
+                    let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
                     (
-                        self.take(loses_when_late, linger, stop, take).await,
+                        self.take((loses_when_late, linger), stop, take, progress)
+                            .await,
                         length,
                         packet.length as usize,
                         lost_before,
@@ -333,7 +347,8 @@ impl Run {
                     let time = time.unwrap_or(wall.as_nanos() as u64);
                     let take = |writer: &mut Writer| writer.bytes(bytes, time);
                     (
-                        self.take(loses_when_late, linger, stop, take).await,
+                        self.take((loses_when_late, linger), stop, take, progress)
+                            .await,
                         bytes.len(),
                         0,
                         0,
@@ -349,6 +364,10 @@ impl Run {
                 }
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
+            };
+            self.lost_since = match is_lost {
+                true => self.lost_since + 1 + lost_before,
+                false => 0,
             };
             if is_lost {
                 self.first_lost.get_or_insert(now - self.began);
@@ -367,16 +386,18 @@ impl Run {
     /// Has something taken. What can wait, does, until the recording is to stop.
     async fn take(
         &mut self,
-        loses_when_late: bool,
-        linger: Option<Duration>,
+        (loses_when_late, linger): (bool, Option<Duration>),
         stop: &Stop,
         take: impl Fn(&mut Writer) -> Result<usize, Refused>,
+        progress: &mut impl FnMut(Progress),
     ) -> Result<usize, Refused> {
         loop {
             match take(&mut self.writer) {
                 Err(Refused::Later) if !loses_when_late && self.may_wait(linger, stop) => {
                     self.is_behind = true;
                     self.wait_for_room().await;
+                    // The source cannot be asked: it has lent what is to be taken.
+                    self.show(self.reactor.now(), None, progress);
                 }
                 done => return done,
             }
@@ -440,6 +461,7 @@ impl Run {
         let before = std::mem::replace(&mut self.left_out, now);
         let lost = now.socket - before.socket;
         let is_behind = self.is_behind;
+        self.lost_since += lost;
         if lost > 0 {
             self.first_lost
                 .get_or_insert(self.reactor.now() - self.began);
@@ -479,7 +501,15 @@ impl Run {
         let _ = self.writer.statistics(&statistics);
     }
 
-    fn progress(&self, now: Instant, source: &Source) -> Progress {
+    /// Shows figures where that is due.
+    fn show(&mut self, now: Instant, source: Option<&Source>, progress: &mut impl FnMut(Progress)) {
+        if now >= self.told + PROGRESS_INTERVAL {
+            self.told = now;
+            progress(self.progress(now, source));
+        }
+    }
+
+    fn progress(&self, now: Instant, source: Option<&Source>) -> Progress {
         let figures = self.writer.figures();
         Progress {
             elapsed: now - self.began,
@@ -487,7 +517,10 @@ impl Run {
             written_bytes: figures.written_bytes,
             buffers: figures.buffers,
             volumes: figures.volumes,
-            source_fill: source.fill(),
+            no_segment: figures.no_segment,
+            room_bytes: figures.room_bytes,
+            is_live: self.is_live,
+            source_fill: source.and_then(Source::fill),
         }
     }
 }

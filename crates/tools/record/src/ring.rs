@@ -13,13 +13,13 @@ use uuid::Uuid;
 use weir_block::{Geometry, Operation, ReadBuffers, Volume};
 use weir_load::{Lane, LaneError, Stop};
 use weir_memory::{Segment, Views, copy_views, views_len};
-use weir_reactor::{Reactor, Sender, Task, oneshot};
+use weir_reactor::{Instant, Reactor, Sender, Task, oneshot};
 
-use crate::crowd::{Behind, Crowd};
 use crate::format::{
     BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, MEMBERS_MAX, SLOTS_AT, SUPERBLOCKS,
     Superblock,
 };
+use crate::pressure::{Pressure, Throttle};
 
 /// Requests in flight at most on each volume.
 const DEPTH: u32 = 64;
@@ -31,8 +31,9 @@ const PASSED_MAX: usize = 1024;
 /// Streams of a recording of which nothing is known yet.
 const STREAMS_USUAL: u32 = 64;
 
-/// Bytes of a read beside a recorder: one that is under way holds a write up no longer than that takes.
-const READ_BEHIND_BYTES: usize = 128 << 10;
+/// Longest time to find out whether a recorder runs, and the interval at which that is looked at.
+const FIND_RECORDER: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,6 +127,9 @@ pub enum RingError {
     /// A request failed.
     #[error(transparent)]
     Lane(#[from] LaneError),
+    /// It was asked to stop before the ring was read.
+    #[error("stopped before the ring was read")]
+    Stopped,
 }
 
 fn numbers(all: &[u32]) -> String {
@@ -138,6 +142,7 @@ type Asked = (Operation, Sender<Result<Operation, LaneError>>);
 
 /// One volume of a ring, of which many things may be asked at a time.
 pub(crate) struct Member {
+    reactor: Reactor,
     name: String,
     geometry: Geometry,
     volume: Arc<dyn Volume>,
@@ -150,10 +155,13 @@ pub(crate) struct Member {
     /// Recorded bytes that were written to it, and buffers that wait for its writes.
     pub(crate) written_bytes: Cell<u64>,
     pub(crate) buffers: Cell<usize>,
+    /// Requests in flight, and the time that all together took until `waited.1`.
+    in_flight: Cell<u32>,
+    waited: Cell<(Duration, Instant)>,
     /// Its part of the time for which no buffer was free.
     pub(crate) held_up: Cell<Duration>,
-    /// Precedence of a recorder's writes, where it is known that one is running.
-    behind: OnceCell<Rc<Behind>>,
+    /// Holds reads back while a recorder runs, where somebody looks for one.
+    throttle: OnceCell<Throttle>,
 }
 
 impl Member {
@@ -169,8 +177,11 @@ impl Member {
             has_failed: Cell::new(false),
             written_bytes: Cell::new(0),
             buffers: Cell::new(0),
+            in_flight: Cell::new(0),
+            waited: Cell::new((Duration::ZERO, reactor.now())),
+            reactor: reactor.clone(),
             held_up: Cell::default(),
-            behind: OnceCell::new(),
+            throttle: OnceCell::new(),
         });
         let weak = Rc::downgrade(&member);
         let drive = poll_fn(move |context| {
@@ -209,8 +220,21 @@ impl Member {
         lane.submit();
     }
 
+    /// The time that requests to it took, added up, those in flight included.
+    pub(crate) fn waited(&self) -> Duration {
+        let (waited, at) = self.waited.get();
+        waited + (self.reactor.now() - at) * self.in_flight.get()
+    }
+
+    fn set_in_flight(&self, count: u32) {
+        self.waited.set((self.waited(), self.reactor.now()));
+        self.in_flight.set(count);
+    }
+
     /// Asks the volume for something.
     pub(crate) async fn ask(&self, operation: Operation) -> Result<Operation, LaneError> {
+        self.set_in_flight(self.in_flight.get() + 1);
+        let _in_flight = InFlight(self);
         let (answer, answered) = oneshot();
         self.waiting.borrow_mut().push_back((operation, answer));
         self.submit();
@@ -234,30 +258,30 @@ impl Member {
         bytes >> self.geometry.block_size.shift()
     }
 
-    /// Reads bytes, behind what a recorder writes; both numbers are multiples of 4 KiB.
+    /// Reads bytes, and yields to a recorder; both numbers are multiples of 4 KiB.
     pub(crate) async fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LaneError> {
-        self.read_behind(at, bytes, self.behind.get()).await
+        self.read_throttled(at, bytes, self.throttle.get()).await
     }
 
     /// Reads a few bytes that cannot wait.
     async fn read_now(&self, at: u64, bytes: usize) -> Result<Vec<u8>, LaneError> {
-        self.read_behind(at, bytes, None).await
+        self.read_throttled(at, bytes, None).await
     }
 
-    async fn read_behind(
+    async fn read_throttled(
         &self,
         at: u64,
         bytes: usize,
-        behind: Option<&Rc<Behind>>,
+        throttle: Option<&Throttle>,
     ) -> Result<Vec<u8>, LaneError> {
         let mut all = vec![0; bytes];
         let mut step = self.transfer_bytes();
-        if behind.is_some() {
-            step = step.min(READ_BEHIND_BYTES);
+        if let Some(throttle) = throttle {
+            step = throttle.read_bytes(step);
         }
         for (index, part) in all.chunks_mut(step).enumerate() {
-            let _turn = match behind {
-                Some(behind) => Some(behind.turn().await),
+            let _permit = match throttle {
+                Some(throttle) => Some(throttle.permit(part.len()).await),
                 None => None,
             };
             let read = Operation::Read {
@@ -330,6 +354,15 @@ impl Member {
         };
         // It is a hint.
         let _ = self.ask(operation).await;
+    }
+}
+
+/// A request, until its answer has come or nobody waits for it any more.
+struct InFlight<'a>(&'a Member);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.set_in_flight(self.0.in_flight.get() - 1);
     }
 }
 
@@ -483,25 +516,30 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Opens a ring for reading. `recorder` is told which ring it is; reads wait while the buffers of the recorder that it names fill, until `stop`
-    /// is asked for.
+    /// Opens a ring for reading. `recorder` returns the back-pressure of the recorder of this ring, to which reads yield until `stop` is asked for.
     ///
     /// # Errors
-    /// [`RingError`].
+    /// [`RingError`]; among them that it was asked to stop.
     pub async fn open_behind(
         reactor: &Reactor,
         volumes: &[Arc<dyn Volume>],
-        recorder: impl FnOnce(Uuid) -> Option<Arc<Crowd>>,
+        recorder: impl FnOnce(Uuid) -> Arc<Pressure>,
         stop: &Stop,
     ) -> Result<Self, RingError> {
         let mut ring = Self::open_unread(reactor, volumes, false).await?;
-        if let Some(crowd) = recorder(ring.id()) {
-            let behind = Rc::new(Behind::new(reactor, crowd, stop.clone()));
-            for member in ring.members.iter().flatten() {
-                let _ = member.behind.set(Rc::clone(&behind));
-            }
+        let pressure = recorder(ring.id());
+        let until = reactor.now() + FIND_RECORDER;
+        while !pressure.is_known() && !stop.is_asked() && reactor.now() < until {
+            reactor.sleep(LOOK).await;
+        }
+        for member in ring.members.iter().flatten() {
+            let throttle = Throttle::new(reactor, Arc::clone(&pressure), stop.clone());
+            let _ = member.throttle.set(throttle);
         }
         ring.scan().await;
+        if stop.is_asked() {
+            return Err(RingError::Stopped);
+        }
         Ok(ring)
     }
 
@@ -760,7 +798,8 @@ async fn look_at_slots(member: Rc<Member>, number: u32, next: Rc<Cell<u64>>, sca
     let superblock = &scan.superblock;
     loop {
         let slot = next.get();
-        if slot >= superblock.slots {
+        let is_stopped = || member.throttle.get().is_some_and(|one| one.stop.is_asked());
+        if slot >= superblock.slots || is_stopped() {
             return;
         }
         next.set(slot + 1);

@@ -35,6 +35,12 @@ impl Source {
         }
     }
 
+    /// Tells whether something is lost, here or before it comes here, when the volumes are slow for a time.
+    pub(crate) fn is_live(&self) -> bool {
+        let is_live = matches!(self, Source::Input(input) if input.is_live);
+        is_live || self.loses_when_late() || self.linger().is_some()
+    }
+
     /// Tells whether the recorder drops items that find no free buffer. False for sources that can wait, and for interfaces and UDP sockets:
     /// their packets wait in the kernel.
     pub(crate) fn loses_when_late(&self) -> bool {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use crate::crowd::Crowd;
 use crate::format::Superblock;
+use crate::pressure::Pressure;
 use crate::ring::{Ring, WhenFull};
 
 /// A place for one more segment.
@@ -40,7 +40,7 @@ pub struct Streams {
     pub(crate) count: u32,
     /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
     pub(crate) clock_offset: u64,
-    pub(crate) crowd: Arc<Crowd>,
+    pub(crate) pressure: Arc<Pressure>,
     state: Mutex<State>,
 }
 
@@ -66,7 +66,7 @@ impl Streams {
             recording: Uuid::from_bytes(bytes),
             count,
             clock_offset: wall.wrapping_sub(reactor.now().as_nanos()),
-            crowd: Arc::default(),
+            pressure: Arc::new(Pressure::recording()),
             state: Mutex::new(State {
                 next,
                 tail: ring.superblock.tail,
@@ -81,10 +81,18 @@ impl Streams {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The streams whose buffers fill, for readers of the ring.
+    /// Its back-pressure, for readers of the ring.
     #[must_use]
-    pub fn crowd(&self) -> &Arc<Crowd> {
-        &self.crowd
+    pub fn pressure(&self) -> &Arc<Pressure> {
+        &self.pressure
+    }
+
+    /// Bytes that can be written until the ring is full, or its oldest segments must be given up.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let state = self.state();
+        let end = state.tail + state.superblock.capacity();
+        let segments = end.saturating_sub(state.next);
+        segments * u64::from(state.superblock.segment_bytes)
     }
 
     /// A place for a segment; and where the tail is to move, from where, and the superblock that says so: who asked has it written, and then

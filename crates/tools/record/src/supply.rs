@@ -64,7 +64,7 @@ pub(crate) enum Next<'a> {
     Packet(Packet<'a>),
     /// Bytes of a stream, and their time where the source knows it.
     Bytes(&'a [u8], Option<u64>),
-    /// So many bytes came that are not recorded, at this time.
+    /// This number of bytes came at this time, and is not recorded.
     LeftOut(usize, u64),
     /// There is none before this time.
     Wait(Instant),

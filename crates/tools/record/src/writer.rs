@@ -34,8 +34,9 @@ const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of an interface's counts at most, without a comment.
 const STATISTICS_BYTES: usize = 256;
-/// Readers of the ring wait from when more than one buffer in so many is in use, and until no more than one in twice as many is.
-const CROWDED: usize = 4;
+/// The pressure is high from when more than one buffer in four waits for the volumes, and until no more than one in eight does.
+const PRESSURE_HIGH: usize = 4;
+const PRESSURE_LOW: usize = 8;
 /// Bytes of the descriptions of all interfaces at most.
 const PREAMBLE_BYTES_MAX: usize = 128 << 10;
 
@@ -171,11 +172,14 @@ struct Shared {
     buffers: usize,
     free: RefCell<Vec<Segment>>,
     unmade: Cell<usize>,
-    /// Readers of the ring are to be told when buffers fill, and that they do.
-    tells_crowd: bool,
-    is_crowded: Cell<bool>,
+    /// Readers of the ring are to yield to it, and the pressure is high.
+    has_pressure: bool,
+    is_pressure_high: Cell<bool>,
     /// Since when no buffer is free.
     held_up_since: Cell<Option<Instant>>,
+    /// Since when it waits for the oldest segments to be given up, and for how long it did before.
+    no_segment_since: Cell<Option<Instant>>,
+    no_segment: Cell<Duration>,
     counts: Cell<Counts>,
     /// Segments that are not done, and chunks under way.
     under_way: Cell<usize>,
@@ -216,16 +220,42 @@ impl Shared {
         self.buffers - self.free.borrow().len() - self.unmade.get()
     }
 
-    fn tell_crowd(&self) {
-        let is_crowded = self.is_crowded.get();
-        let share = if is_crowded { 2 * CROWDED } else { CROWDED };
-        self.set_crowded(self.buffers_in_use() * share > self.buffers);
+    fn update_pressure(&self) {
+        // One of them is being filled.
+        let waiting = self.buffers_in_use().saturating_sub(1);
+        let low = (self.buffers / PRESSURE_LOW).max(1);
+        let high = (self.buffers / PRESSURE_HIGH).max(low);
+        let limit = if self.is_pressure_high.get() {
+            low
+        } else {
+            high
+        };
+        self.set_pressure(waiting > limit || self.no_segment_since.get().is_some());
     }
 
-    fn set_crowded(&self, is_crowded: bool) {
-        if self.tells_crowd && self.is_crowded.replace(is_crowded) != is_crowded {
-            self.streams.crowd.change(is_crowded);
+    fn set_pressure(&self, is_high: bool) {
+        if !self.has_pressure || self.is_pressure_high.replace(is_high) == is_high {
+            return;
         }
+        if is_high {
+            self.streams.pressure.raise();
+        } else {
+            self.streams.pressure.lower();
+        }
+    }
+
+    /// Notes whether there is a segment to write to.
+    fn set_has_segment(&self, has_segment: bool) {
+        let now = self.reactor.now();
+        match (has_segment, self.no_segment_since.get()) {
+            (true, Some(since)) => {
+                self.no_segment.set(self.no_segment.get() + (now - since));
+                self.no_segment_since.set(None);
+            }
+            (false, None) => self.no_segment_since.set(Some(now)),
+            _ => return,
+        }
+        self.update_pressure();
     }
 
     fn take_buffer(&self) -> Option<Segment> {
@@ -235,7 +265,7 @@ impl Shared {
             Some(Segment::heap(CHUNK_BYTES))
         });
         match buffer {
-            Some(_) => self.tell_crowd(),
+            Some(_) => self.update_pressure(),
             None if self.held_up_since.get().is_none() => {
                 self.held_up_since.set(Some(self.reactor.now()));
             }
@@ -256,7 +286,7 @@ impl Shared {
             Some(buffer) => self.free.borrow_mut().push(buffer),
             None => self.unmade.set(self.unmade.get() + 1),
         }
-        self.tell_crowd();
+        self.update_pressure();
         self.bell.ring();
     }
 
@@ -280,7 +310,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.set_crowded(false);
+        self.set_pressure(false);
     }
 }
 
@@ -302,6 +332,8 @@ pub struct VolumeFigures {
     pub written_bytes: u64,
     /// Buffers that wait for its writes.
     pub buffers: usize,
+    /// The time that each request to it took, added up. It grows fastest for the volume that is furthest behind.
+    pub waited: Duration,
     /// Its part of the time for which no buffer was free, by the buffers that waited for it; added over the streams.
     pub held_up: Duration,
     /// A write failed: nothing is recorded on it any more.
@@ -312,6 +344,7 @@ impl std::ops::AddAssign for VolumeFigures {
     fn add_assign(&mut self, other: Self) {
         self.written_bytes += other.written_bytes;
         self.buffers += other.buffers;
+        self.waited += other.waited;
         self.held_up += other.held_up;
         self.has_failed |= other.has_failed;
     }
@@ -327,6 +360,10 @@ pub(crate) struct Figures {
     pub(crate) buffers: (usize, usize),
     /// In the ring's order.
     pub(crate) volumes: Vec<VolumeFigures>,
+    /// Time for which there was no segment to write to.
+    pub(crate) no_segment: Duration,
+    /// Bytes until the ring is full.
+    pub(crate) room_bytes: u64,
 }
 
 /// Settings of a writer.
@@ -335,8 +372,8 @@ pub(crate) struct WriterConfig {
     pub(crate) sync: Duration,
     /// Buffers of 1 MiB.
     pub(crate) buffers: usize,
-    /// Readers of the ring are told when the buffers fill.
-    pub(crate) tells_crowd: bool,
+    /// Readers of the ring yield to it.
+    pub(crate) has_pressure: bool,
 }
 
 /// Writes a recording.
@@ -370,9 +407,11 @@ impl Writer {
             buffers: config.buffers,
             free: RefCell::default(),
             unmade: Cell::new(config.buffers),
-            tells_crowd: config.tells_crowd,
-            is_crowded: Cell::new(false),
+            has_pressure: config.has_pressure,
+            is_pressure_high: Cell::new(false),
             held_up_since: Cell::new(None),
+            no_segment_since: Cell::new(None),
+            no_segment: Cell::default(),
             counts: Cell::default(),
             under_way: Cell::new(0),
             committed_bytes: Cell::new(0),
@@ -414,15 +453,20 @@ impl Writer {
         let volume = |(member, part): (&Rc<Member>, Duration)| VolumeFigures {
             written_bytes: member.written_bytes.get(),
             buffers: member.buffers.get(),
+            waited: member.waited(),
             held_up: member.held_up.get() + part,
             has_failed: member.has_failed.get(),
         };
+        let no_segment = shared.no_segment_since.get();
+        let no_segment = no_segment.map_or(Duration::ZERO, |since| shared.reactor.now() - since);
         Figures {
             counts: shared.counts.get(),
             written_bytes: shared.written_bytes.get(),
             committed_bytes: shared.committed_bytes.get(),
             buffers: (shared.buffers_in_use(), shared.buffers),
             volumes: shared.parts_of_wait().map(volume).collect(),
+            no_segment: shared.no_segment.get() + no_segment,
+            room_bytes: shared.streams.room_bytes(),
         }
     }
 
@@ -524,9 +568,13 @@ impl Writer {
         }
         let sequence = match place {
             Place::Segment(sequence) => sequence,
-            Place::Later => return Err(Refused::Later),
+            Place::Later => {
+                self.shared.set_has_segment(false);
+                return Err(Refused::Later);
+            }
             Place::Full => return Err(Refused::Full),
         };
+        self.shared.set_has_segment(true);
         let (number, place) = self.shared.superblock.place(sequence);
         let member = self.shared.members[number as usize].clone();
         let member = member.expect("a ring that is written has all its volumes");
@@ -697,6 +745,10 @@ impl Writer {
 
     /// Closes a segment that is in the way of other streams, which come round to it.
     pub(crate) fn make_way(&mut self) {
+        let shared = &self.shared;
+        if shared.no_segment_since.get().is_some() && shared.streams.has_place() {
+            shared.set_has_segment(true);
+        }
         let open = self.open.as_ref().map(|open| open.sequence);
         if open.is_some_and(|open| self.shared.streams.is_in_the_way(open)) {
             self.finish_chunk();

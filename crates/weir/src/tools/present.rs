@@ -26,9 +26,16 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
+/// Something to show.
+enum Shown {
+    Line(Line),
+    /// A line that stays, such as a warning.
+    Note(String),
+}
+
 /// Shows lines on standard error from a thread of its own, so that a slow terminal holds no reactor up.
 pub(crate) struct Progress {
-    sender: Option<mpsc::Sender<Line>>,
+    sender: Option<mpsc::Sender<Shown>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -50,14 +57,24 @@ impl Progress {
 
     /// What a tool calls with each line.
     pub(crate) fn sink(&self) -> impl FnMut(Line) + Send + 'static {
-        let sender = self
-            .sender
-            .clone()
-            .expect("a progress display is used until it is finished");
+        let sender = self.sender();
         move |line| {
             // The display may be gone when the tool is being stopped; the line is then of no use to anyone.
-            let _ = sender.send(line);
+            let _ = sender.send(Shown::Line(line));
         }
+    }
+
+    /// A function that a tool calls with a note, which stays above the lines.
+    pub(crate) fn notes(&self) -> impl FnMut(String) + Send + 'static {
+        let sender = self.sender();
+        move |note| {
+            let _ = sender.send(Shown::Note(note));
+        }
+    }
+
+    fn sender(&self) -> mpsc::Sender<Shown> {
+        let sender = self.sender.clone();
+        sender.expect("a progress display is used until it is finished")
     }
 }
 
@@ -70,13 +87,20 @@ impl Drop for Progress {
     }
 }
 
-fn show_bar(lines: &mpsc::Receiver<Line>) {
+fn show_bar(lines: &mpsc::Receiver<Shown>) {
     let bar = ProgressBar::with_draw_target(Some(BAR_LENGTH), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {msg}")
         .expect("the template is a constant that is well formed");
     bar.set_style(style);
     let terminal = console::Term::stderr();
-    for line in lines {
+    for shown in lines {
+        let line = match shown {
+            Shown::Line(line) => line,
+            Shown::Note(note) => {
+                bar.suspend(|| eprintln!("{note}"));
+                continue;
+            }
+        };
         bar.set_position((line.fraction.clamp(0.0, 1.0) * BAR_LENGTH as f64) as u64);
         bar.set_message(fitted(&line.text, usize::from(terminal.size().1)));
     }
@@ -93,9 +117,16 @@ fn fitted(text: &str, columns: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn show_plain(lines: &mpsc::Receiver<Line>) {
+fn show_plain(lines: &mpsc::Receiver<Shown>) {
     let mut next = PLAIN_INTERVAL;
-    for line in lines {
+    for shown in lines {
+        let line = match shown {
+            Shown::Line(line) => line,
+            Shown::Note(note) => {
+                eprintln!("{note}");
+                continue;
+            }
+        };
         if line.elapsed >= next {
             next = line.elapsed + PLAIN_INTERVAL;
             let first = line.text.lines().next().unwrap_or_default();

@@ -4,6 +4,7 @@ mod control;
 mod metrics;
 mod planned;
 mod privilege;
+mod report;
 mod simulated;
 mod source;
 mod standing;
@@ -11,7 +12,6 @@ mod streams;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +39,7 @@ use super::present::{self, Progress, grouped};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 use crate::table::table;
+use report::Report;
 use standing::{About, View, holds_seconds, lost};
 
 /// Shortest time without a free buffer that is told of in words.
@@ -88,6 +89,9 @@ pub(crate) struct RecordArguments {
     /// Serve figures of the recording as Prometheus text at http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "simulated")]
     metrics: Option<String>,
+    /// Write a report of the recording with drawings when it has ended, as one HTML file
+    #[arg(long, visible_alias = "html", value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Run in simulated time on modelled drives (ssd:PROFILE), with a generate: source; nothing is stored
     #[arg(long, requires = "new")]
     simulated: bool,
@@ -230,6 +234,10 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     if !RingConfig::SEGMENT_BYTES.contains(&segment_bytes) || segment_bytes % 4096 != 0 {
         bail!("--segment-size is 4M to 1G, and a multiple of 4k");
     }
+    let report = arguments
+        .report
+        .map(|file| Report::new(file, url.to_string()));
+    let report = report.transpose()?;
     let wanted = source::Wanted {
         filter: arguments.filter,
         snap_length: arguments.snap_length,
@@ -244,6 +252,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         sync: arguments.sync,
         buffer_bytes: arguments.buffer,
     };
+    let retain = arguments.planned.retain;
     let planned = arguments.planned.read(opened.line, config.when_full)?;
     let new = arguments.new.then_some(RingConfig {
         content,
@@ -258,9 +267,17 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
         let progress = Progress::start();
-        let mut sink = progress.sink();
+        let (mut sink, mut note) = (progress.sink(), progress.notes());
         let mut view = View::default();
-        let told = move |about: &About, standing: &Standing| sink(view.line(about, standing));
+        let kept = report.clone();
+        let told = move |about: &About, standing: &Standing| {
+            let (line, warnings) = view.line(about, standing);
+            sink(line);
+            warnings.into_iter().for_each(&mut note);
+            if let Some(report) = &kept {
+                report.add(standing);
+            }
+        };
         let ring = new.expect("it requires --new");
         let (about, recorded) = simulated::run(
             &arguments.volumes,
@@ -271,9 +288,13 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             told,
         )?;
         drop(progress);
-        return told_of(&about, &recorded, json);
+        return told_of(&about, &recorded, report.as_ref(), json);
     }
-    let pages = arguments.metrics.as_deref().map(pages_at).transpose()?;
+    let pages = arguments
+        .metrics
+        .as_deref()
+        .map(control::listen)
+        .transpose()?;
     let reactors = ReactorArguments::of(Some(arguments.reactors.into()));
     let session = Session::start(&reactors, arguments.reactors.into())?;
     let volumes = open_all(&session, &arguments.volumes, Access::READ_WRITE)?;
@@ -292,7 +313,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             None => Ring::open(&reactor, &volumes, true).await,
         };
         ring.map(|ring| {
-            let about = About::of(&ring, config.when_full);
+            let about = About::of(&ring, config.when_full, retain);
             let ready = streams::Prepared::of(&ring, opened.parts);
             (ready, about, ring.ahead_bytes())
         })
@@ -307,33 +328,34 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         planned.tell(arguments.volumes.len(), config.buffer_bytes, ahead)?;
     }
     let progress = Progress::start();
-    let mut sink = progress.sink();
+    let (mut sink, mut note) = (progress.sink(), progress.notes());
     let (mut view, shown) = (View::default(), about.clone());
     let latest = control::Latest::default();
-    let figures = Arc::clone(&latest);
+    let (figures, kept) = (Arc::clone(&latest), report.clone());
     let told = move |standing: &Standing| {
-        sink(view.line(&shown, standing));
-        *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing.clone());
+        let (line, warnings) = view.line(&shown, standing);
+        sink(line);
+        warnings.into_iter().for_each(&mut note);
+        if let Some(report) = &kept {
+            report.add(standing);
+        }
+        *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(standing.clone()));
     };
-    let control = control::Control::start(&about, ready.streams.crowd(), latest, pages)?;
+    let control = control::Control::start(&about, ready.streams.pressure(), latest, pages);
     let recorded = streams::record(&session, ready, config, told);
     drop(control);
     let recorded = recorded?;
     drop(progress);
-    told_of(&about, &recorded, json)
-}
-
-/// Listens where the figures are to be served.
-fn pages_at(address: &str) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address)
-        .with_context(|| format!("--metrics {address}: cannot listen there"))?;
-    listener.set_nonblocking(true)?;
-    eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
-    Ok(listener)
+    told_of(&about, &recorded, report.as_ref(), json)
 }
 
 /// Tells how a recording went.
-fn told_of(about: &About, recorded: &Recorded, json: bool) -> anyhow::Result<ExitCode> {
+fn told_of(
+    about: &About,
+    recorded: &Recorded,
+    report: Option<&Report>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     for failure in &recorded.failures {
         eprintln!("warning: {}", without_in_text(&failure.to_string()));
     }
@@ -342,6 +364,9 @@ fn told_of(about: &About, recorded: &Recorded, json: bool) -> anyhow::Result<Exi
         println!("{}", serde_json::to_string_pretty(&told)?);
     } else {
         super::print(&record_text(about, recorded))?;
+    }
+    if let Some(report) = report {
+        report.write(about, recorded)?;
     }
     let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
     Ok(if is_well {
@@ -357,6 +382,15 @@ fn ended_word(ended: Ended) -> &'static str {
         Ended::Stopped => "stopped",
         Ended::Full => "full",
         Ended::Failed => "failed",
+    }
+}
+
+fn ended_text(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Source => "the source has no more",
+        Ended::Stopped => "stopped",
+        Ended::Full => "the ring is full",
+        Ended::Failed => "every volume of the ring failed",
     }
 }
 
@@ -380,6 +414,7 @@ fn record_json(about: &About, recorded: &Recorded) -> serde_json::Value {
         json!({
             "name": name,
             "written_bytes": figures.written_bytes,
+            "waited_seconds": figures.waited.as_secs_f64(),
             "held_up_seconds": figures.held_up.as_secs_f64(),
             "has_failed": figures.has_failed,
         })
@@ -395,8 +430,9 @@ fn record_json(about: &About, recorded: &Recorded) -> serde_json::Value {
         "elapsed_seconds": seconds,
         "first_lost_seconds": recorded.first_lost.map(|at| at.as_secs_f64()),
         "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
+        "no_segment_seconds": recorded.no_segment.as_secs_f64(),
         "volumes": volumes.collect::<Vec<_>>(),
-        "failures": recorded.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "failures": recorded.failures.iter().map(|one| without_in_text(&one.to_string())).collect::<Vec<_>>(),
     })
 }
 
@@ -410,12 +446,7 @@ fn things(content: Content) -> &'static str {
 fn record_text(about: &About, recorded: &Recorded) -> String {
     let counts = &recorded.counts;
     let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
-    let why = match recorded.ended {
-        Ended::Source => "the source has no more",
-        Ended::Stopped => "stopped",
-        Ended::Full => "the ring is full",
-        Ended::Failed => "every volume of the ring failed",
-    };
+    let why = ended_text(recorded.ended);
     let mut text = format!(
         "recorded {} of {} {} in {seconds:.1} s, {} at {}; {why}\n",
         grouped(counts.kept),
@@ -454,10 +485,17 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
     if held_up >= HELD_UP_MIN {
         let seconds = held_up.as_secs_f64();
         text.push_str(&format!("no free buffer for {seconds:.3} s"));
-        if let Some(name) = about.behind(&recorded.volumes, |one| one.held_up.as_secs_f64()) {
+        let parts = recorded.volumes.iter().map(|one| one.held_up.as_secs_f64());
+        if let Some(name) = about.behind(&recorded.volumes, &parts.collect::<Vec<_>>()) {
             text.push_str(&format!(", most of it because of {name}"));
         }
         text.push('\n');
+    }
+    if recorded.no_segment >= HELD_UP_MIN {
+        let seconds = recorded.no_segment.as_secs_f64();
+        text.push_str(&format!(
+            "no segment to write to for {seconds:.3} s: the oldest ones were not given up yet\n"
+        ));
     }
     let capacity = about.capacity_bytes;
     if let Some(holds) = holds_seconds(capacity, recorded.committed_bytes, seconds) {
@@ -468,13 +506,13 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
     text
 }
 
-/// Opens a ring that somebody may record to meanwhile: that goes first.
+/// Opens a ring for reading. Reads yield to a recorder of it.
 async fn open_to_read(
     reactor: &Reactor,
     volumes: &[Arc<dyn Volume>],
     stop: &Stop,
 ) -> Result<Ring, RingError> {
-    Ring::open_behind(reactor, volumes, control::follow_recorder, stop).await
+    Ring::open_behind(reactor, volumes, control::pressure_of, stop).await
 }
 
 fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {

@@ -59,7 +59,7 @@ impl Recorder {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// What is committed of the recording.
+    /// The recording, as far as it is committed.
     fn listed(&self) -> Option<Value> {
         let output = weir(&["list", &self.volume, "--json"]);
         let listed: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -362,7 +362,7 @@ fn datagrams_that_came_before_the_request_to_stop_are_recorded() {
     }
 }
 
-/// What the filter rejects does not end a recording before the rest was looked at.
+/// Rejected datagrams do not end a recording before the rest was looked at.
 #[test]
 fn wanted_datagrams_behind_rejected_ones_are_recorded() {
     let folder = tempfile::tempdir().expect("a folder");

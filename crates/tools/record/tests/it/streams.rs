@@ -1,15 +1,17 @@
 //! A recording of several streams: merged by time, and none in the way of the others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_block::Volume;
+use weir_block::{Operation, Volume};
 use weir_load::Stop;
 use weir_reactor::{Reactor, Task};
 use weir_record::{
-    Content, Crowd, Ended, Extract, Generator, Pace, RecordConfig, Recorded, Ring, Source, Streams,
-    WhenFull, follow, list, record, record_stream,
+    Content, Ended, Extract, Generator, Pace, Pressure, RecordConfig, Recorded, Ring, RingError,
+    Source, Streams, WhenFull, follow, list, record, record_stream,
 };
+use weir_testing::failing::failing;
 use weir_testing::initiator::simulation;
 use weir_volume::{LimitedVolume, Limits, RateLimit};
 
@@ -290,13 +292,13 @@ fn narrow() -> Arc<dyn Volume> {
 }
 
 /// Records 80 MB/s for a second while the ring is read again and again: the recording, and the chunks that were read meanwhile.
-async fn read_beside(reactor: &Reactor, is_behind: bool) -> (Recorded, u64) {
+async fn read_beside(reactor: &Reactor, yields: bool) -> (Recorded, u64) {
     let volumes = vec![narrow()];
     let ring = made(reactor, &volumes, Content::Packets).await;
     recorded(ring, packets(5000, &[1000]), WhenFull::GoRound).await;
     let ring = Ring::open(reactor, &volumes, true).await.expect("it opens");
     let streams = Arc::new(Streams::new(&ring, 1));
-    let crowd = Arc::clone(streams.crowd());
+    let pressure = Arc::clone(streams.pressure());
     let recording = reactor.spawn(async move {
         let pace = Pace::Rate(8 * 80_000_000);
         let generator = Generator::new(Content::Packets, &[1500], pace, Some(55_000));
@@ -310,11 +312,14 @@ async fn read_beside(reactor: &Reactor, is_behind: bool) -> (Recorded, u64) {
     });
     let end = Stop::new();
     let (reader, stop) = (reactor.clone(), end.clone());
-    let shared = Arc::clone(&crowd);
+    let shared = Arc::clone(&pressure);
     let reading = reactor.spawn(async move {
         let mut chunks = 0;
         while !stop.is_asked() {
-            let recorder = |_| is_behind.then(|| Arc::clone(&shared));
+            let recorder = |_| match yields {
+                true => Arc::clone(&shared),
+                false => absent(),
+            };
             let ring = Ring::open_behind(&reader, &volumes, recorder, &Stop::new()).await;
             let (_, done) = extracted(&ring.expect("it opens"), &all()).await;
             assert_eq!(done.damaged, []);
@@ -327,7 +332,7 @@ async fn read_beside(reactor: &Reactor, is_behind: bool) -> (Recorded, u64) {
     let chunks = reading.await;
     let counts = recorded.counts;
     assert_eq!(counts.kept + counts.slow_lost, 55_000);
-    assert!(!crowd.is_there(), "nobody records any more");
+    assert!(!pressure.is_high(), "nobody records any more");
     (recorded, chunks)
 }
 
@@ -345,11 +350,11 @@ fn a_recording_beside_an_extraction_loses_nothing() {
     });
 }
 
-/// A recorder whose buffers always fill, as seen by a reader.
-fn always_crowded() -> Arc<Crowd> {
-    let crowd = Arc::new(Crowd::default());
-    crowd.change(true);
-    crowd
+/// The pressure that a reader finds where no recorder runs.
+fn absent() -> Arc<Pressure> {
+    let pressure = Arc::new(Pressure::default());
+    pressure.set_recording(false);
+    pressure
 }
 
 /// A reader beside a recorder that is always short of buffers goes on, and one that is stopped ends soon.
@@ -359,20 +364,119 @@ fn a_reader_does_not_wait_for_ever() {
         let volumes = vec![memory("40M") as Arc<dyn Volume>];
         let ring = made(&reactor, &volumes, Content::Packets).await;
         recorded(ring, packets(5000, &[1000]), WhenFull::GoRound).await;
+        let pressure = Arc::new(Pressure::recording());
+        pressure.raise();
         let stop = Stop::new();
+        let recorder = || {
+            let pressure = Arc::clone(&pressure);
+            move |_| pressure
+        };
         let began = reactor.now();
-        let crowd = |_| Some(always_crowded());
-        let opened = Ring::open_behind(&reactor, &volumes, crowd, &stop).await;
+        let opened = Ring::open_behind(&reactor, &volumes, recorder(), &stop).await;
         let opened = opened.expect("it opens");
         let (_, done) = extracted(&opened, &all()).await;
         assert_eq!(done.packets, 5000);
         let took = reactor.now() - began;
         assert!(took > Duration::from_secs(5), "reads went first: {took:?}");
-        stop.stop();
+        // A reader that is stopped while it waits reads no more.
+        let ring = Ring::open_behind(&reactor, &volumes, recorder(), &stop);
+        let (stopping, asked) = (reactor.clone(), stop.clone());
+        let stops = reactor.spawn(async move {
+            stopping.sleep(Duration::from_millis(20)).await;
+            asked.stop();
+        });
         let began = reactor.now();
-        extracted(&opened, &all()).await;
+        assert!(matches!(ring.await, Err(RingError::Stopped)));
+        assert!(reactor.now() - began < Duration::from_millis(60));
+        stops.await;
+        // Without a recorder nothing waits, and a reader that does not learn whether there is one goes on.
+        pressure.set_recording(false);
+        let began = reactor.now();
+        let opened = Ring::open_behind(&reactor, &volumes, recorder(), &Stop::new()).await;
+        extracted(&opened.expect("it opens"), &all()).await;
         assert!(reactor.now() - began < Duration::from_secs(1));
+        let unknown = |_| Arc::new(Pressure::default());
+        let opened = Ring::open_behind(&reactor, &volumes, unknown, &Stop::new()).await;
+        extracted(&opened.expect("it opens"), &all()).await;
     });
+}
+
+/// Few buffers are as good as many for readers: one that is being filled is no pressure.
+#[test]
+fn a_recorder_that_keeps_up_does_not_hold_readers_back() {
+    simulation().run(0, |reactor: Reactor| async move {
+        for buffers in [4, 5, 7, 8, 16, 64] {
+            let volumes = vec![narrow()];
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            let streams = Arc::new(Streams::new(&ring, 1));
+            let pressure = Arc::clone(streams.pressure());
+            let highs = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&highs);
+            pressure.on_change(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+            let pace = Pace::Rate(8 * 10_000_000);
+            let generator = Generator::new(Content::Packets, &[1500], pace, Some(7000));
+            let mut source = Source::Generator(generator);
+            let config = RecordConfig {
+                buffer_bytes: buffers << 20,
+                ..config(WhenFull::GoRound)
+            };
+            let stop = Stop::new();
+            let recorded = record_stream(ring, (streams, 0), &mut source, &config, &stop, |_| ());
+            assert_eq!(recorded.await.expect("it is recorded").counts.kept, 7000);
+            assert_eq!(highs.load(Ordering::Relaxed), 0, "with {buffers} buffers");
+        }
+    });
+}
+
+/// A recording that fails, or is dropped in the middle, leaves no pressure behind.
+#[test]
+fn no_pressure_is_left_behind() {
+    simulation().run(0, |reactor: Reactor| async move {
+        for is_dropped in [false, true] {
+            let left = Arc::new(AtomicU64::new(30));
+            let volumes = vec![failing_after(&left, narrow())];
+            let ring = made(&reactor, &volumes, Content::Packets).await;
+            let streams = Arc::new(Streams::new(&ring, 1));
+            let pressure = Arc::clone(streams.pressure());
+            let pace = Pace::Rate(8 * 800_000_000);
+            let generator = Generator::new(Content::Packets, &[1500], pace, None);
+            let config = RecordConfig {
+                buffer_bytes: 16 << 20,
+                ..config(WhenFull::GoRound)
+            };
+            let recording = reactor.spawn(async move {
+                let mut source = Source::Generator(generator);
+                let stop = Stop::new();
+                record_stream(ring, (streams, 0), &mut source, &config, &stop, |_| ()).await
+            });
+            while !pressure.is_high() {
+                reactor.sleep(Duration::from_millis(1)).await;
+            }
+            if is_dropped {
+                drop(recording);
+            } else {
+                left.store(0, Ordering::Relaxed);
+                let recorded = recording.await.expect("it is recorded");
+                assert_eq!(recorded.ended, Ended::Failed);
+            }
+            // Writes that are under way end by themselves.
+            let until = reactor.now() + Duration::from_secs(10);
+            while pressure.is_high() && reactor.now() < until {
+                reactor.sleep(Duration::from_millis(1)).await;
+            }
+            assert!(!pressure.is_high(), "dropped: {is_dropped}");
+        }
+    });
+}
+
+/// A volume that fails to write when no writes are left.
+fn failing_after(left: &Arc<AtomicU64>, inner: Arc<dyn Volume>) -> Arc<dyn Volume> {
+    let left = Arc::clone(left);
+    failing(inner, move |operation| {
+        matches!(operation, Operation::Write { .. }) && left.load(Ordering::Relaxed) == 0
+    })
 }
 
 /// The volume that is slow is the one that held the recorder up.
@@ -395,6 +499,7 @@ fn a_slow_volume_is_told_apart() {
         };
         assert!(slow.held_up > Duration::from_millis(100), "{volumes:?}");
         assert!(slow.held_up > 4 * (a.held_up + b.held_up), "{volumes:?}");
+        assert!(slow.waited > 4 * (a.waited + b.waited), "{volumes:?}");
         let written = volumes.iter().map(|one| one.written_bytes);
         assert!(written.sum::<u64>() > 150_000_000, "{volumes:?}");
         assert!(

@@ -1,35 +1,38 @@
-//! Words between a recorder and others while it records. Over the control socket it tells readers of its ring whether its buffers fill; over HTTP
-//! it tells anybody its figures.
+//! The control socket of a recorder, its page of metrics, and readers that listen to the socket.
 //!
-//! Readers read by themselves. Each change is one byte to each of them, `1` when the buffers fill and `0` when they do so no more. When the
-//! connection ends the recorder has ended, and nobody waits for it.
+//! Readers of a ring read its volumes themselves. Over the control socket the recorder sends each of them one byte for each change of its
+//! back-pressure, `1` when it is high and `0` when it is not. When the connection ends, no recorder runs.
 
+use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read};
 use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
+use anyhow::{Context, bail};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
-use weir_record::{Crowd, Progress};
+use weir_record::{Pressure, Progress};
 
 use super::metrics;
 use super::standing::About;
 
-/// Readers that are told at a time; more wait to be accepted.
+/// Connections at a time of readers, and of those who get the metrics; more wait to be accepted.
 const READERS_MAX: usize = 64;
-/// Time after which something that failed is tried again.
+const PAGES_MAX: usize = 8;
+/// Longest time that one page takes.
+const PAGE_TIME: Duration = Duration::from_secs(10);
+/// Interval after which something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Paths at which the recorder of a ring may have its control socket.
@@ -38,27 +41,30 @@ fn paths(ring: Uuid) -> impl Iterator<Item = PathBuf> {
         let first = std::env::split_paths(&std::env::var_os(name)?).next()?;
         first.is_absolute().then_some(first)
     };
-    let is_root = rustix::process::geteuid().is_root();
     let folders = [
         named("RUNTIME_DIRECTORY"),
-        is_root.then(|| PathBuf::from("/run/weir-record")),
+        Some(PathBuf::from("/run/weir-record")),
         named("XDG_RUNTIME_DIR").map(|folder| folder.join("weir-record")),
     ];
     let folders = folders.into_iter().flatten();
     folders.map(move |folder| folder.join(format!("{ring}.sock")))
 }
 
-/// Makes a socket that nobody else may use. One that a recorder left there that was killed is replaced.
+/// Makes a socket that only this user may use; a stale one is replaced.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let folder = path.parent().expect("it is in a folder");
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(folder)?;
-    match UnixStream::connect(path) {
-        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
-        Err(_) => {}
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(_) => {}
+        }
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -66,22 +72,27 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Makes the socket at the first path where that works.
+/// Makes the socket at the first path that works.
 fn bind_any(ring: Uuid) -> anyhow::Result<(UnixListener, PathBuf)> {
-    let mut failed = anyhow::anyhow!("there is no folder for it; set XDG_RUNTIME_DIR");
+    let mut failed = None;
     for path in paths(ring) {
         match bind(&path) {
             Ok(listener) => return Ok((listener, path)),
-            Err(error) => failed = anyhow::Error::from(error).context(path.display().to_string()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                bail!("another recorder answers at {}", path.display())
+            }
+            Err(error) => {
+                failed = Some(anyhow::Error::from(error).context(path.display().to_string()))
+            }
         }
     }
-    Err(failed)
+    Err(failed.expect("there is a path"))
 }
 
-/// The figures that are told last; none yet.
-pub(super) type Latest = Arc<Mutex<Option<Progress>>>;
+/// The latest figures; none yet.
+pub(super) type Latest = Arc<Mutex<Option<Arc<Progress>>>>;
 
-/// Tells others what they may know, from a thread of its own, until it is dropped.
+/// The control socket and the page of metrics, served on a thread of their own until this is dropped.
 pub(super) struct Control {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -89,60 +100,61 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Begins; figures are told where there is a socket for that.
-    ///
-    /// # Errors
-    /// The system's. Without a control socket it goes on, with a note.
+    /// Starts to serve. The recording goes on without what cannot be served; a note says so.
     pub(super) fn start(
         about: &About,
-        crowd: &Crowd,
+        pressure: &Pressure,
         latest: Latest,
         pages: Option<TcpListener>,
-    ) -> anyhow::Result<Self> {
-        let (tell, told) = watch::channel(crowd.is_there());
-        // Under the channel's lock, so that the last change is what is told in the end.
-        crowd.on_change(move |crowd| tell.send_modify(|is_there| *is_there = crowd.is_there()));
-        let (listener, socket) = bind_any(about.ring)
-            .inspect_err(|error| {
-                eprintln!("note: no control socket: {error:#}; reads of the ring will not wait for its writes");
-            })
-            .ok()
-            .unzip();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let (end, ended) = oneshot::channel();
-        let about = about.clone();
-        let work = async move {
-            if let Some(listener) =
-                listener.and_then(|one| tokio::net::UnixListener::from_std(one).ok())
-            {
-                tokio::spawn(tell_readers(listener, told));
+    ) -> Self {
+        let (sender, changes) = watch::channel(pressure.is_high());
+        // Read under the channel's lock, so that the last value is the one that holds.
+        pressure
+            .on_change(move |pressure| sender.send_modify(|is_high| *is_high = pressure.is_high()));
+        let (listener, socket) = match bind_any(about.ring) {
+            Ok((listener, socket)) => (Some(listener), Some(socket)),
+            Err(error) => {
+                eprintln!(
+                    "note: no control socket ({error:#}); reads of the ring will not yield to this recorder"
+                );
+                (None, None)
             }
-            if let Some(pages) = pages.and_then(|one| tokio::net::TcpListener::from_std(one).ok()) {
-                let page = get(async move || {
-                    let latest = latest
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .clone();
-                    let page = metrics::page(&about, latest.as_ref());
-                    ([(CONTENT_TYPE, weir_gateway::metrics::CONTENT_TYPE)], page)
-                });
-                let router = Router::new().route("/metrics", page);
-                tokio::spawn(axum::serve(pages, router).into_future());
-            }
-            // Ends when the sender is dropped; all tasks end with the runtime.
-            let _ = ended.await;
         };
-        let thread = std::thread::Builder::new()
-            .name("record-control".to_owned())
-            .spawn(move || runtime.block_on(work))
-            .context("a thread cannot be started")?;
-        Ok(Control {
+        let (end, ended) = oneshot::channel();
+        let about = Arc::new(about.clone());
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let served = runtime.and_then(|runtime| {
+                runtime.block_on(async {
+                    if let Some(listener) = listener {
+                        let listener = tokio::net::UnixListener::from_std(listener)?;
+                        tokio::spawn(serve_readers(listener, changes));
+                    }
+                    if let Some(pages) = pages {
+                        announce(&pages)?;
+                        let pages = tokio::net::TcpListener::from_std(pages)?;
+                        tokio::spawn(serve_pages(pages, about, latest));
+                    }
+                    // Until the sender is dropped. All tasks end with the runtime.
+                    let _ = ended.await;
+                    Ok(())
+                })
+            });
+            if let Err(error) = served {
+                eprintln!("note: the control socket and the metrics cannot be served: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("record-control".to_owned());
+        let thread = thread.spawn(work).inspect_err(|error| {
+            eprintln!("note: the control socket and the metrics cannot be served: {error}");
+        });
+        Control {
             end: Some(end),
-            thread: Some(thread),
+            thread: thread.ok(),
             socket,
-        })
+        }
     }
 }
 
@@ -153,14 +165,26 @@ impl Drop for Control {
             let _ = thread.join();
         }
         if let Some(socket) = &self.socket {
-            // It may be gone, which is as good.
+            // It may be gone already.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Accepts readers.
-async fn tell_readers(listener: tokio::net::UnixListener, told: watch::Receiver<bool>) {
+fn announce(pages: &TcpListener) -> io::Result<()> {
+    eprintln!("metrics at http://{}/metrics", pages.local_addr()?);
+    Ok(())
+}
+
+/// Listens at the address of `--metrics`.
+pub(super) fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("--metrics {address}: cannot listen there"))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+async fn serve_readers(listener: tokio::net::UnixListener, changes: watch::Receiver<bool>) {
     let mut readers = JoinSet::new();
     loop {
         while readers.len() >= READERS_MAX {
@@ -168,77 +192,185 @@ async fn tell_readers(listener: tokio::net::UnixListener, told: watch::Receiver<
         }
         match listener.accept().await {
             Ok((stream, _)) => {
-                readers.spawn(tell_reader(stream, told.clone()));
+                readers.spawn(serve_reader(stream, changes.clone()));
             }
-            // For want of descriptors, say.
+            // For lack of descriptors, for example.
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
         while readers.try_join_next().is_some() {}
     }
 }
 
-/// Tells a reader of each change until it has no more to read.
-async fn tell_reader(mut stream: tokio::net::UnixStream, mut told: watch::Receiver<bool>) {
-    let mut nothing = [0];
+/// Sends each change to a reader until it closes its end.
+async fn serve_reader(mut stream: tokio::net::UnixStream, mut changes: watch::Receiver<bool>) {
+    let mut byte = [0];
     loop {
-        let byte = if *told.borrow_and_update() {
-            b'1'
-        } else {
-            b'0'
-        };
-        if stream.write_all(&[byte]).await.is_err() {
+        let is_high = *changes.borrow_and_update();
+        if stream
+            .write_all(if is_high { b"1" } else { b"0" })
+            .await
+            .is_err()
+        {
             return;
         }
         tokio::select! {
-            changed = told.changed() => if changed.is_err() { return },
-            // It says nothing: it has ended.
-            _ = stream.read(&mut nothing) => return,
+            changed = changes.changed() => if changed.is_err() { return },
+            // Readers send nothing: it has closed.
+            _ = stream.read(&mut byte) => return,
         }
     }
 }
 
-/// A reader's connection to a recorder, and the first byte that came by it.
+async fn serve_pages(listener: tokio::net::TcpListener, about: Arc<About>, latest: Latest) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.len() >= PAGES_MAX {
+            connections.join_next().await;
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(serve_page(stream, Arc::clone(&about), Arc::clone(&latest)));
+            }
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Answers one request.
+async fn serve_page(stream: tokio::net::TcpStream, about: Arc<About>, latest: Latest) {
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let is_known = request.uri().path() == "/metrics" && request.method() == Method::GET;
+        let mut response = if is_known {
+            let latest = latest
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
+            Response::new(metrics::page(&about, latest.as_deref()))
+        } else {
+            let mut response = Response::new("There is only GET /metrics here.\n".to_owned());
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        };
+        let kind = hyper::header::HeaderValue::from_static(weir_gateway::metrics::CONTENT_TYPE);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    let connection = http
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // A client that is slow, or silent, does not keep others out.
+    let _ = tokio::time::timeout(PAGE_TIME, connection).await;
+}
+
+/// A reader's connection to the recorder of a ring, and the first byte from it.
 fn connect(ring: Uuid) -> Option<(UnixStream, u8)> {
-    let mut stream = paths(ring).find_map(|path| UnixStream::connect(path).ok())?;
-    let mut first = [0];
-    stream.set_read_timeout(Some(AGAIN)).ok()?;
-    stream.read_exact(&mut first).ok()?;
-    stream.set_read_timeout(None).ok()?;
-    Some((stream, first[0]))
+    paths(ring).find_map(|path| {
+        let mut stream = match UnixStream::connect(&path) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!(
+                    "warning: {} belongs to another user: reads do not yield to the recorder; run as that user, or as root",
+                    path.display()
+                );
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let mut first = [0];
+        stream.set_read_timeout(Some(AGAIN)).ok()?;
+        stream.read_exact(&mut first).ok()?;
+        stream.set_read_timeout(None).ok()?;
+        Some((stream, first[0]))
+    })
 }
 
-/// Follows whether the buffers of the ring's recorder fill, as long as this process runs, and through whatever recorders come and go.
-pub(super) fn follow_recorder(ring: Uuid) -> Option<Arc<Crowd>> {
-    let crowd = Arc::new(Crowd::default());
-    let mut connection = connect(ring);
-    if connection.is_some() {
-        eprintln!("note: a recorder writes to this ring; reads wait while its buffers fill");
-    }
-    let told = Arc::clone(&crowd);
-    let mut is_there = false;
-    let mut tell = move |now: bool| {
-        if std::mem::replace(&mut is_there, now) != now {
-            told.change(now);
+/// Passes on what a recorder sends, until the connection ends.
+fn follow(stream: &mut impl Read, first: u8, pressure: &Pressure) {
+    let (mut byte, mut is_high) = ([first], false);
+    pressure.set_recording(true);
+    loop {
+        match (byte[0] == b'1', is_high) {
+            (true, false) => pressure.raise(),
+            (false, true) => pressure.lower(),
+            _ => {}
         }
-    };
-    let listen = move || {
+        is_high = byte[0] == b'1';
+        if stream.read_exact(&mut byte).is_err() {
+            break;
+        }
+    }
+    pressure.set_recording(false);
+    if is_high {
+        pressure.lower();
+    }
+}
+
+/// The back-pressure of the recorder of a ring, kept up to date for as long as this process runs, whether recorders start or end meanwhile.
+pub(super) fn pressure_of(ring: Uuid) -> Arc<Pressure> {
+    let pressure = Arc::new(Pressure::default());
+    let followed = Arc::clone(&pressure);
+    let work = move || {
+        let mut is_new = true;
         loop {
-            if let Some((mut stream, mut byte)) = connection.take() {
-                loop {
-                    tell(byte == b'1');
-                    let mut next = [0];
-                    match stream.read_exact(&mut next) {
-                        Ok(()) => byte = next[0],
-                        Err(_) => break,
+            match connect(ring) {
+                Some((mut stream, first)) => {
+                    if std::mem::take(&mut is_new) {
+                        eprintln!("note: a recorder is writing to this ring; reads yield to it");
                     }
+                    follow(&mut stream, first, &followed);
                 }
-                tell(false);
+                None => followed.set_recording(false),
             }
             std::thread::sleep(AGAIN);
-            connection = connect(ring);
         }
     };
     let thread = std::thread::Builder::new().name("recorder".to_owned());
-    thread.spawn(listen).ok()?;
-    Some(crowd)
+    if let Err(error) = thread.spawn(work) {
+        eprintln!("note: reads do not yield to a recorder: {error}");
+        pressure.set_recording(false);
+    }
+    pressure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands over one byte at a time, after a look at the state that the ones before left.
+    struct Bytes<'a> {
+        left: &'static [u8],
+        seen: Vec<bool>,
+        pressure: &'a Pressure,
+    }
+
+    impl Read for Bytes<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.seen.push(self.pressure.is_high());
+            Read::read(&mut self.left, &mut buffer[..1])
+        }
+    }
+
+    #[test]
+    fn readers_follow_what_the_recorder_sends() {
+        let pressure = Pressure::default();
+        let mut bytes = Bytes {
+            left: b"11011",
+            seen: Vec::new(),
+            pressure: &pressure,
+        };
+        follow(&mut bytes, b'0', &pressure);
+        assert_eq!(bytes.seen, [false, true, true, false, true, true]);
+        assert!(!pressure.is_high(), "it has ended");
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("here.sock");
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
 }

@@ -89,6 +89,18 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
             standing.written_bytes,
         ),
         buffers,
+        Family::single(
+            "weir_record_no_segment_seconds_total",
+            Kind::Counter,
+            "Time without a segment to write to, because the oldest ones were not given up yet.",
+            standing.no_segment.as_secs_f64(),
+        ),
+        Family::single(
+            "weir_record_ring_room_bytes",
+            Kind::Gauge,
+            "Bytes that can be written until the ring is full, or its oldest segments must be given up.",
+            standing.room_bytes,
+        ),
     ];
     if let Some(fill) = standing.source_fill {
         families.push(Family::single(
@@ -108,6 +120,10 @@ fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
         "weir_record_volume_written_bytes_total",
         "Bytes that were written to a volume.",
     );
+    let mut waited = counter(
+        "weir_record_volume_waited_seconds_total",
+        "The time that each request to a volume took, added up.",
+    );
     let mut held_up = counter(
         "weir_record_volume_held_up_seconds_total",
         "A volume's part of the time without a free buffer, by the buffers that waited for it.",
@@ -120,12 +136,15 @@ fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
         "weir_record_volume_failed",
         "1: a write failed, and nothing more is recorded on the volume.",
     );
-    for (name, figures) in about.volumes.iter().zip(&standing.volumes) {
-        let labels = [("volume", name.as_str())];
+    for (number, (name, figures)) in about.volumes.iter().zip(&standing.volumes).enumerate() {
+        // Names may be equal, without what is secret in them.
+        let number = number.to_string();
+        let labels = [("number", number.as_str()), ("volume", name)];
         written.add(labels, figures.written_bytes);
+        waited.add(labels, figures.waited.as_secs_f64());
         held_up.add(labels, figures.held_up.as_secs_f64());
         buffers.add(labels, figures.buffers as u64);
         failed.add(labels, u64::from(figures.has_failed));
     }
-    vec![written, held_up, buffers, failed]
+    vec![written, waited, held_up, buffers, failed]
 }

@@ -22,9 +22,9 @@ pub(super) struct PlanArguments {
     /// With --plan: the line, such as 100Gb/s [default: rate= of the source, or the interface's speed]
     #[arg(long, value_name = "RATE", requires = "plan", value_parser = units::rate)]
     line: Option<f64>,
-    /// With --plan: for how long what was recorded is to be kept
-    #[arg(long, value_name = "TIME", requires = "plan", value_parser = crate::tools::duration)]
-    retain: Option<Duration>,
+    /// Time for which what was recorded is to be kept: a warning says when the ring holds less, at the rate of the recording or by --plan
+    #[arg(long, value_name = "TIME", value_parser = crate::tools::duration)]
+    pub(super) retain: Option<Duration>,
 }
 
 /// A line, and drives that were measured: there may be none.

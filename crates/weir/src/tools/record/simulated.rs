@@ -52,7 +52,7 @@ pub(super) fn run(
             opened.push(guard.with_context(|| format!("{url} cannot be recorded on"))?);
         }
         let ring = Ring::make(&reactor, &opened, &ring).await?;
-        let about = About::of(&ring, config.when_full);
+        let about = About::of(&ring, config.when_full, None);
         let mut source = source.make();
         let told = |standing| show(&about, &standing);
         let recorded = record(ring, &mut source, &config, &stop, told).await?;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 
 use anyhow::{Context, bail};
 use weir_block::size::Size;
@@ -53,12 +54,16 @@ fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError>
 }
 
 /// A file, or standard input.
-fn input_of(path: &str) -> anyhow::Result<Box<dyn Read + Send>> {
-    if path == "-" {
-        return Ok(Box::new(io::stdin()));
-    }
-    let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
-    Ok(Box::new(file))
+/// A file, or standard input; true: a sender is at its other end.
+fn input_of(path: &str) -> anyhow::Result<(Box<dyn Read + Send>, bool)> {
+    let file = if path == "-" {
+        io::stdin().as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        File::open(path)
+    };
+    let file = file.with_context(|| format!("cannot open {path}"))?;
+    let is_live = !file.metadata().is_ok_and(|about| about.is_file());
+    Ok((Box::new(file), is_live))
 }
 
 /// The first connection to an address; whoever makes it sends what is recorded.
@@ -382,15 +387,15 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
             _ => pace_of(&parameters, content == Content::Packets)?,
         };
         parameters.finish()?;
-        let from = match (url.scheme(), url.path()) {
-            ("tcp", path) => connection_of(path)?,
+        let (from, is_live) = match (url.scheme(), url.path()) {
+            ("tcp", path) => (connection_of(path)?, true),
             (scheme, "") => bail!("{scheme}: names no file; - is standard input"),
             (_, path) => input_of(path)?,
         };
         let (name, filter) = (url.path().to_owned(), wanted.filter.clone());
         let make = move || {
             let input = Input::new(&name, content, pace, from).filtered_by(filter);
-            Source::Input(Box::new(input))
+            Source::Input(Box::new(input.live(is_live)))
         };
         return Ok((content, Made(Box::new(make))));
     }

@@ -1,4 +1,4 @@
-//! A recording under way, in words: a line, and at a terminal one more for each volume.
+//! A recording under way, in words: a line, at a terminal one more for each volume, and warnings.
 
 use std::time::Duration;
 
@@ -11,9 +11,16 @@ use crate::tools::present::{self, Line, grouped};
 
 /// Volumes that have a line at a terminal.
 const ROWS_MAX: usize = 16;
-/// Share of the buffers in use, in percent, from which on a loss is near.
+/// Share of the buffers in use, in percent, from which on a loss is near, and below which it no longer is.
 const NEAR: usize = 75;
-/// A volume is behind the others when its figure is so many times their mean.
+const OVER: usize = 50;
+/// Time without a segment to write to, of the time since the last figures, that is warned of.
+const STUCK: Duration = Duration::from_millis(100);
+/// Seconds before a ring is full at which that is warned of.
+const FULL_SOON: f64 = 60.0;
+/// Time after which the rate of a recording is compared with what is to be kept.
+const RETAIN_AFTER: Duration = Duration::from_secs(5);
+/// A volume is behind the others when its figure is so many times the mean.
 const BEHIND: f64 = 1.5;
 
 /// Properties of a ring that stay the same while it is recorded to.
@@ -25,10 +32,12 @@ pub(super) struct About {
     pub(super) when_full: WhenFull,
     /// Names of the volumes without their secrets, in the ring's order.
     pub(super) volumes: Vec<String>,
+    /// Time for which what was recorded is to be kept.
+    pub(super) retain: Option<Duration>,
 }
 
 impl About {
-    pub(super) fn of(ring: &Ring, when_full: WhenFull) -> Self {
+    pub(super) fn of(ring: &Ring, when_full: WhenFull, retain: Option<Duration>) -> Self {
         let names = ring.names();
         About {
             ring: ring.id(),
@@ -36,21 +45,18 @@ impl About {
             capacity_bytes: ring.capacity_bytes(),
             when_full,
             volumes: names.iter().map(|name| without_in_text(name)).collect(),
+            retain,
         }
     }
 
-    /// The volume that is behind the others by a figure of them; none where they are alike, or where there is only one.
-    pub(super) fn behind(
-        &self,
-        volumes: &[VolumeFigures],
-        figure: impl Fn(&VolumeFigures) -> f64,
-    ) -> Option<&str> {
-        let all: f64 = volumes.iter().map(&figure).sum();
-        let mean = all / volumes.len().max(1) as f64;
-        let named = self.volumes.iter().zip(volumes);
-        let (name, most) =
-            named.max_by(|(_, one), (_, other)| figure(one).total_cmp(&figure(other)))?;
-        let is_behind = mean > 0.0 && volumes.len() > 1 && figure(most) >= BEHIND * mean;
+    /// The volume whose figure stands out from those of the others; none where they are alike, or where there is only one. Volumes that failed do not
+    /// count.
+    pub(super) fn behind(&self, volumes: &[VolumeFigures], figures: &[f64]) -> Option<&str> {
+        let named = self.volumes.iter().zip(volumes).zip(figures);
+        let named: Vec<_> = named.filter(|((_, one), _)| !one.has_failed).collect();
+        let mean = named.iter().map(|(_, figure)| *figure).sum::<f64>() / named.len().max(1) as f64;
+        let ((name, _), most) = named.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
+        let is_behind = mean > 0.0 && named.len() > 1 && **most >= BEHIND * mean;
         is_behind.then_some(name.as_str())
     }
 }
@@ -66,72 +72,195 @@ pub(super) fn holds_seconds(capacity: u64, bytes: u64, seconds: f64) -> Option<f
     (bytes > 0).then(|| capacity as f64 * seconds / bytes as f64)
 }
 
+/// Warnings that were given. Each is given once, and again when it was over meanwhile.
+#[derive(Default)]
+struct Warned {
+    buffers: bool,
+    segment: bool,
+    loss: bool,
+    full: bool,
+    retain: bool,
+    failed: usize,
+}
+
 /// Shows figures, and the rates since those before.
 #[derive(Default)]
 pub(super) struct View {
     last: Option<Progress>,
+    warned: Warned,
+}
+
+/// Figures of a recording, as they are shown.
+struct Standing<'a> {
+    now: &'a Progress,
+    /// Bytes a second that were written since the figures before, to all volumes and to each.
+    rate: f64,
+    rates: Vec<f64>,
+    /// Time since then for which there was no segment to write to.
+    no_segment: Duration,
+    /// The volume that was behind the others since then.
+    behind: Option<&'a str>,
+    /// Seconds until the ring is full, at this rate.
+    left: f64,
+    /// Seconds that the ring holds, at the rate of the whole recording.
+    holds: Option<f64>,
+    failed: usize,
 }
 
 impl View {
-    pub(super) fn line(&mut self, about: &About, standing: &Progress) -> Line {
-        let last = self.last.replace(standing.clone());
+    /// The line of these figures, and warnings of what they announce.
+    pub(super) fn line(&mut self, about: &About, now: &Progress) -> (Line, Vec<String>) {
+        let last = self.last.replace(now.clone());
         let since = last.as_ref().map_or(Duration::ZERO, |last| last.elapsed);
-        let seconds = (standing.elapsed - since).as_secs_f64().max(1e-9);
-        let before = last.as_ref().map_or(0, |last| last.written_bytes);
-        let counts = &standing.counts;
-        let (used, all) = standing.buffers;
+        let seconds = now.elapsed.saturating_sub(since).as_secs_f64().max(1e-9);
+        let before = |number: usize| {
+            let last = last.as_ref().and_then(|last| last.volumes.get(number));
+            last.copied().unwrap_or_default()
+        };
+        let numbered = || now.volumes.iter().enumerate();
+        let rate = |(number, one): (usize, &VolumeFigures)| {
+            (one.written_bytes - before(number).written_bytes) as f64 / seconds
+        };
+        let waited = |(number, one): (usize, &VolumeFigures)| {
+            (one.waited - before(number).waited).as_secs_f64()
+        };
+        let rates: Vec<_> = numbered().map(rate).collect();
+        let waited: Vec<_> = numbered().map(waited).collect();
+        let rate = rates.iter().sum();
+        let standing = Standing {
+            now,
+            rate,
+            rates,
+            no_segment: now
+                .no_segment
+                .saturating_sub(last.as_ref().map_or(Duration::ZERO, |last| last.no_segment)),
+            behind: about.behind(&now.volumes, &waited),
+            left: now.room_bytes as f64 / rate,
+            holds: holds_seconds(
+                about.capacity_bytes,
+                now.written_bytes,
+                now.elapsed.as_secs_f64(),
+            ),
+            failed: now.volumes.iter().filter(|one| one.has_failed).count(),
+        };
+        let line = Line {
+            elapsed: now.elapsed,
+            fraction: now.written_bytes as f64 / about.capacity_bytes.max(1) as f64,
+            text: standing.text(about),
+        };
+        (line, self.warned.warnings(about, &standing))
+    }
+}
+
+impl Standing<'_> {
+    fn text(&self, about: &About) -> String {
+        let Progress {
+            counts, buffers, ..
+        } = self.now;
         let mut text = format!(
-            "{} kept, {}; buffers {used} of {all}",
+            "{} kept, {}; buffers {} of {}",
             grouped(counts.kept),
-            present::rate((standing.written_bytes - before) as f64 / seconds),
+            present::rate(self.rate),
+            buffers.0,
+            buffers.1
         );
-        if used * 100 >= all * NEAR
-            && let Some(name) = about.behind(&standing.volumes, |one| one.buffers as f64)
-        {
-            text.push_str(&format!(", most for {name}"));
-        }
-        if let Some(fill) = standing.source_fill.filter(|&fill| fill >= 0.1) {
+        if let Some(fill) = self.now.source_fill.filter(|&fill| fill >= 0.1) {
             text.push_str(&format!(
                 "; {:.0}% of the kernel's buffer waits",
                 fill * 100.0
             ));
         }
-        let whole = standing.elapsed.as_secs_f64().max(1e-9);
-        if let Some(holds) = holds_seconds(about.capacity_bytes, standing.written_bytes, whole) {
-            text.push_str(&match about.when_full {
-                WhenFull::GoRound => format!("; the ring holds {}", units::time_text(holds)),
-                WhenFull::Stop => {
-                    let left = (holds - whole).max(0.0);
-                    format!("; full in {}", units::time_text(left))
-                }
-            });
+        match (about.when_full, self.holds) {
+            (WhenFull::GoRound, Some(holds)) => {
+                text.push_str(&format!("; the ring holds {}", units::time_text(holds)));
+            }
+            (WhenFull::Stop, _) if self.rate > 0.0 => {
+                text.push_str(&format!("; full in {}", units::time_text(self.left)));
+            }
+            _ => {}
         }
         if lost(counts) > 0 {
             text.push_str(&format!("; {} lost", grouped(lost(counts))));
         }
-        let failed = standing.volumes.iter().filter(|one| one.has_failed).count();
-        if failed > 0 {
-            text.push_str(&format!("; {failed} volumes failed"));
+        if self.failed > 0 {
+            text.push_str(&format!("; {} volumes failed", self.failed));
         }
-        let volumes = about.volumes.iter().zip(&standing.volumes).enumerate();
-        for (number, (name, figures)) in volumes.take(ROWS_MAX) {
-            let before = last.as_ref().map(|last| last.volumes[number]);
-            let before = before.unwrap_or_default().written_bytes;
-            text.push_str(&row(
-                name,
-                figures,
-                (figures.written_bytes - before) as f64 / seconds,
-            ));
+        let volumes = about.volumes.iter().zip(&self.now.volumes).zip(&self.rates);
+        for ((name, figures), rate) in volumes.take(ROWS_MAX) {
+            text.push_str(&row(name, figures, *rate));
         }
         if about.volumes.len() > ROWS_MAX {
             let more = about.volumes.len() - ROWS_MAX;
             text.push_str(&format!("\n  and {more} more volumes"));
         }
-        Line {
-            elapsed: standing.elapsed,
-            fraction: standing.written_bytes as f64 / about.capacity_bytes.max(1) as f64,
-            text,
+        text
+    }
+}
+
+impl Warned {
+    fn warnings(&mut self, about: &About, standing: &Standing<'_>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let mut warn = |is_so: bool, warned: &mut bool, text: &dyn Fn() -> String| {
+            if is_so && !std::mem::replace(warned, true) {
+                warnings.push(format!("warning: {}", text()));
+            }
+        };
+        let (used, all) = standing.now.buffers;
+        let behind = |words: &str| {
+            let name = standing.behind.map(|name| format!("{words} {name}"));
+            name.unwrap_or_default()
+        };
+        self.buffers &= used * 100 >= all * OVER;
+        let is_near = standing.now.is_live && used * 100 >= all * NEAR;
+        warn(is_near, &mut self.buffers, &|| {
+            let most = behind(", most of them for");
+            format!(
+                "{used} of {all} buffers wait for the volumes{most}; when none is free, data is lost"
+            )
+        });
+        self.segment &= !standing.no_segment.is_zero();
+        let is_stuck = standing.now.is_live && standing.no_segment >= STUCK;
+        warn(is_stuck, &mut self.segment, &|| {
+            let most = behind(", most of the time because of");
+            format!(
+                "the oldest segments are not given up fast enough{most}; while there is none to write to, data is lost"
+            )
+        });
+        let lost = lost(&standing.now.counts);
+        warn(lost > 0, &mut self.loss, &|| {
+            format!(
+                "{} lost so far{}",
+                grouped(lost),
+                behind("; the slowest volume is")
+            )
+        });
+        let left = standing.left;
+        let ends = about.when_full == WhenFull::Stop;
+        self.full &= left < 2.0 * FULL_SOON;
+        warn(ends && left < FULL_SOON, &mut self.full, &|| {
+            let left = units::time_text(left);
+            format!("the ring is full in {left}, and the recording ends then")
+        });
+        let retain = about.retain.map(|retain| retain.as_secs_f64());
+        let retain = retain.filter(|_| standing.now.elapsed >= RETAIN_AFTER);
+        let short = standing.holds.zip(retain);
+        let short = short.filter(|(holds, retain)| holds < retain);
+        self.retain &= short.is_some();
+        warn(short.is_some(), &mut self.retain, &|| {
+            let (holds, retain) = short.unwrap_or_default();
+            let (holds, retain) = (units::time_text(holds), units::time_text(retain));
+            format!("at this rate the ring holds {holds}, less than --retain {retain}")
+        });
+        if standing.failed > std::mem::replace(&mut self.failed, standing.failed) {
+            let volumes = about.volumes.iter().zip(&standing.now.volumes);
+            let failed = volumes.filter(|(_, one)| one.has_failed);
+            let names: Vec<_> = failed.map(|(name, _)| name.as_str()).collect();
+            let names = names.join(", ");
+            warnings.push(format!(
+                "warning: failed, and nothing more is recorded there: {names}"
+            ));
         }
+        warnings
     }
 }
 
@@ -163,69 +292,127 @@ mod tests {
             capacity_bytes: 1 << 30,
             when_full: WhenFull::GoRound,
             volumes: volumes.iter().map(|&name| name.to_owned()).collect(),
+            retain: None,
         }
-    }
-
-    fn figures(buffers: &[usize]) -> Vec<VolumeFigures> {
-        let figures = |&buffers: &usize| VolumeFigures {
-            buffers,
-            ..VolumeFigures::default()
-        };
-        buffers.iter().map(figures).collect()
     }
 
     #[test]
     fn a_volume_is_behind_only_where_it_stands_out() {
-        let behind = |names: &[&str], buffers: &[usize]| {
+        let behind = |names: &[&str], figures: &[f64]| {
             let about = about(names);
-            let behind = about.behind(&figures(buffers), |one| one.buffers as f64);
-            behind.map(str::to_owned)
+            let volumes = vec![VolumeFigures::default(); figures.len()];
+            about.behind(&volumes, figures).map(str::to_owned)
         };
-        assert_eq!(behind(&["a", "b"], &[0, 0]), None);
-        assert_eq!(behind(&["a", "b"], &[5, 5]), None);
-        assert_eq!(behind(&["a", "b"], &[6, 5]), None);
-        assert_eq!(behind(&["a", "b"], &[1, 9]), Some("b".to_owned()));
-        assert_eq!(
-            behind(&["a", "b", "c", "d"], &[2, 4, 2, 2]),
-            Some("b".to_owned())
-        );
-        assert_eq!(behind(&["a"], &[9]), None);
+        assert_eq!(behind(&["a", "b"], &[0.0, 0.0]), None);
+        assert_eq!(behind(&["a", "b"], &[5.0, 5.0]), None);
+        assert_eq!(behind(&["a", "b"], &[6.0, 5.0]), None);
+        assert_eq!(behind(&["a", "b"], &[1.0, 9.0]), Some("b".to_owned()));
+        let four = behind(&["a", "b", "c", "d"], &[2.0, 4.0, 2.0, 2.0]);
+        assert_eq!(four, Some("b".to_owned()));
+        assert_eq!(behind(&["a"], &[9.0]), None);
+        let has_failed = VolumeFigures {
+            has_failed: true,
+            ..VolumeFigures::default()
+        };
+        let whole = VolumeFigures::default();
+        let three = about(&["a", "b", "c"]);
+        let volumes = [has_failed, whole, whole];
+        assert_eq!(three.behind(&volumes, &[99.0, 5.0, 5.0]), None);
+    }
+
+    /// Figures after some seconds, of which each volume wrote so many MiB.
+    fn standing(seconds: u64, mebibytes: [u64; 2]) -> Progress {
+        let written = mebibytes.map(|count| count << 20);
+        Progress {
+            elapsed: Duration::from_secs(seconds),
+            counts: Counts::default(),
+            written_bytes: written.iter().sum(),
+            buffers: (40, 64),
+            volumes: written
+                .map(|written_bytes| VolumeFigures {
+                    written_bytes,
+                    ..VolumeFigures::default()
+                })
+                .to_vec(),
+            no_segment: Duration::ZERO,
+            room_bytes: 600 << 20,
+            is_live: true,
+            source_fill: None,
+        }
     }
 
     #[test]
     fn rates_are_those_since_the_line_before() {
         let about = about(&["a", "b"]);
-        let standing = |seconds, written: [u64; 2]| Progress {
-            elapsed: Duration::from_secs(seconds),
-            counts: Counts::default(),
-            written_bytes: written.iter().sum(),
-            buffers: (50, 64),
-            volumes: written
-                .map(|written_bytes| VolumeFigures {
-                    written_bytes,
-                    buffers: (written_bytes / 10_000_000) as usize,
-                    ..VolumeFigures::default()
-                })
-                .to_vec(),
-            source_fill: None,
-        };
         let mut view = View::default();
-        view.line(&about, &standing(10, [50_000_000, 10_000_000]));
-        let text = view
-            .line(&about, &standing(11, [350_000_000, 20_000_000]))
-            .text;
+        view.line(&about, &standing(10, [50, 10]));
+        let (line, _) = view.line(&about, &standing(11, [350, 20]));
+        let text = line.text;
         let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].contains("310.0 MiB/s; buffers 40 of 64"), "{text}");
+        let ends = |line: &str, rate: &str, name| line.contains(rate) && line.ends_with(name);
+        assert!(ends(lines[1], " 300.0 MiB/s", "a"), "{text}");
+        assert!(ends(lines[2], " 10.0 MiB/s", "b"), "{text}");
+    }
+
+    #[test]
+    fn what_comes_is_warned_of_once() {
+        let mut about = about(&["a", "b"]);
+        about.retain = Some(Duration::from_secs(3600));
+        let mut view = View::default();
+        let mut warnings = |now: &Progress| view.line(&about, now).1.join("\n");
+        assert_eq!(warnings(&standing(1, [1, 0])), "");
+        let mut now = standing(2, [2, 0]);
+        now.buffers.0 = 50;
+        now.volumes[1].waited = Duration::from_secs(5);
+        let text = warnings(&now);
+        let words = "50 of 64 buffers wait for the volumes, most of them for b";
+        assert!(text.contains(words), "{text}");
+        now.elapsed = Duration::from_secs(3);
+        assert_eq!(warnings(&now), "");
+        now.no_segment = Duration::from_millis(200);
+        let text = warnings(&now);
         assert!(
-            lines[0].contains("310 MB/s; buffers 50 of 64, most for a"),
+            text.contains("segments are not given up fast enough;"),
             "{text}"
         );
-        assert!(
-            lines[1].contains("300 MB/s") && lines[1].ends_with("a"),
-            "{text}"
-        );
-        assert!(
-            lines[2].contains("10.0 MB/s") && lines[2].ends_with("b"),
-            "{text}"
-        );
+        now.volumes[0].has_failed = true;
+        let text = warnings(&now);
+        assert!(text.contains("nothing more is recorded there: a"), "{text}");
+        now.counts.slow_lost = 7;
+        let text = warnings(&now);
+        assert!(text.contains("7 lost so far"), "{text}");
+        now.elapsed = Duration::from_secs(6);
+        now.volumes[0].written_bytes = 6 << 20;
+        now.written_bytes = 6 << 20;
+        let text = warnings(&now);
+        assert!(text.contains("less than --retain 60 min"), "{text}");
+        assert_eq!(warnings(&now), "");
+        // It was over, and comes again.
+        now.buffers.0 = 3;
+        assert_eq!(warnings(&now), "");
+        now.buffers.0 = 64;
+        assert!(warnings(&now).contains("64 of 64 buffers"));
+        // A source that waits loses nothing.
+        now.is_live = false;
+        now.counts.slow_lost = 0;
+        now.volumes[0].has_failed = false;
+        about.retain = None;
+        assert!(View::default().line(&about, &now).1.is_empty());
+    }
+
+    #[test]
+    fn a_ring_that_stops_is_full_after_its_room() {
+        let mut about = about(&["a", "b"]);
+        about.when_full = WhenFull::Stop;
+        let mut view = View::default();
+        view.line(&about, &standing(1, [1, 0]));
+        let (line, warnings) = view.line(&about, &standing(2, [2, 0]));
+        assert!(line.text.contains("full in 10 min"), "{}", line.text);
+        assert!(warnings.is_empty());
+        let mut soon = standing(3, [3, 0]);
+        soon.room_bytes = 30 << 20;
+        let text = view.line(&about, &soon).1.join("\n");
+        assert!(text.contains("the ring is full in 30 s"), "{text}");
     }
 }

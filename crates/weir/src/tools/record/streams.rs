@@ -28,12 +28,6 @@ impl Prepared {
     }
 }
 
-/// Latest figures of each stream, and the callback that shows their sum.
-struct Standings<F> {
-    latest: Vec<Option<Progress>>,
-    show: F,
-}
-
 fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
     let add = |sum: Progress, one: Progress| {
         let mut counts = sum.counts;
@@ -44,6 +38,10 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
             written_bytes: sum.written_bytes + one.written_bytes,
             buffers: (sum.buffers.0 + one.buffers.0, sum.buffers.1 + one.buffers.1),
             volumes: added(sum.volumes, &one.volumes),
+            no_segment: sum.no_segment + one.no_segment,
+            // Of one ring.
+            room_bytes: sum.room_bytes.min(one.room_bytes),
+            is_live: one.is_live,
             source_fill: sum
                 .source_fill
                 .into_iter()
@@ -69,22 +67,24 @@ pub(super) fn record(
     show: impl FnMut(&Progress) + Send + 'static,
 ) -> anyhow::Result<Recorded> {
     let Prepared { streams, parts, .. } = prepared;
-    let latest = vec![None; parts.len()];
-    let standings = Arc::new(Mutex::new(Standings { latest, show }));
+    let latest = Arc::new(Mutex::new(vec![None; parts.len()]));
+    // One of them shows the sum of all.
+    let mut show = Some(show);
     let remotes = session.remotes();
     let mut calls = Vec::new();
     for (number, (part, remote)) in parts.into_iter().zip(&remotes).enumerate() {
         let (ring, made) = part;
         let stream = (Arc::clone(&streams), number as u32);
-        let (standings, stop) = (Arc::clone(&standings), session.stop.clone());
+        let (latest, stop) = (Arc::clone(&latest), session.stop.clone());
+        let mut show = show.take();
         let told = move |standing: Progress| {
-            let standings = &mut *standings.lock().unwrap_or_else(PoisonError::into_inner);
-            standings.latest[number] = Some(standing);
-            // One of them says it for all.
-            if number == 0
-                && let Some(sum) = sum(&standings.latest)
-            {
-                (standings.show)(&sum);
+            let sum = {
+                let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+                latest[number] = Some(standing);
+                show.as_ref().and_then(|_| sum(&latest))
+            };
+            if let Some((show, sum)) = show.as_mut().zip(sum) {
+                show(&sum);
             }
         };
         let work = move |reactor: weir_reactor::Reactor| async move {
@@ -148,6 +148,7 @@ fn add(mut sum: Recorded, one: Recorded) -> Recorded {
         elapsed: sum.elapsed.max(one.elapsed),
         first_lost: lost,
         volumes: added(sum.volumes, &one.volumes),
+        no_segment: sum.no_segment + one.no_segment,
         failures: sum.failures,
     }
 }
