@@ -75,7 +75,7 @@ impl Input {
         }
     }
 
-    /// Says whether a sender is at the other end, which may lose what is not read in time.
+    /// Says whether a sender is at the other end, which may lose data when it is read slowly.
     #[must_use]
     pub fn live(mut self, is_live: bool) -> Self {
         self.is_live = is_live;

@@ -12,11 +12,11 @@ use weir_reactor::Reactor;
 
 /// Reads of one volume in flight at most while a recorder writes to it.
 const READS: usize = 4;
-/// Bytes of such a read at most: a write is held up no longer than that takes.
+/// Maximum bytes of such a read: a write waits behind at most `READS` of them.
 const READ_BYTES: usize = 128 << 10;
 /// Interval at which a waiting read looks at the pressure.
-const LOOK: Duration = Duration::from_millis(1);
-/// Longest time that a read waits. The reader of a recorder that is always short of buffers goes on, if slowly.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest wait of a read for low pressure, so that a reader always makes progress.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The same for a read of so many bytes or fewer, such as a commit record.
 const SHORT_BYTES: usize = 16 << 10;
@@ -34,7 +34,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// That of a recorder that runs.
+    /// Returns the pressure of a running recorder.
     #[must_use]
     pub fn recording() -> Self {
         let pressure = Pressure::default();
@@ -48,7 +48,7 @@ impl Pressure {
         self.is_known.store(true, Ordering::Release);
     }
 
-    /// Tells whether it is known if a recorder runs.
+    /// Returns whether [`Pressure::set_recording`] was called.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }
@@ -64,14 +64,14 @@ impl Pressure {
         let _ = self.on_change.set(Box::new(on_change));
     }
 
-    /// One more stream runs short of buffers.
+    /// Counts one more stream as short of buffers.
     pub fn raise(&self) {
         if self.streams.fetch_add(1, Ordering::Relaxed) == 0 {
             self.changed();
         }
     }
 
-    /// One stream has buffers again.
+    /// Counts one stream less as short of buffers.
     pub fn lower(&self) {
         if self.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.changed();
@@ -89,13 +89,13 @@ impl Pressure {
 pub(crate) struct Throttle {
     reactor: Reactor,
     pressure: Arc<Pressure>,
-    /// Reads that nobody needs any more do not wait.
+    /// After a stop request, reads no longer wait.
     pub(crate) stop: Stop,
     free: Cell<usize>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// The right to one read, until it is dropped; none is needed without a recorder.
+/// Permit for one read, held until dropped. Empty when no recorder runs.
 pub(crate) struct Permit<'a>(Option<&'a Throttle>);
 
 impl Throttle {
@@ -146,7 +146,7 @@ impl Throttle {
         };
         let until = self.reactor.now() + longest;
         while self.pressure.is_high() && self.is_on() && self.reactor.now() < until {
-            self.reactor.sleep(LOOK).await;
+            self.reactor.sleep(POLL_INTERVAL).await;
         }
         permit
     }
@@ -156,7 +156,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let Some(throttle) = self.0 else { return };
         throttle.free.set(throttle.free.get() + 1);
-        // All of them: one that is woken may be dropped before it runs.
+        // Wake all: a woken read may be dropped before it runs.
         for waker in throttle.waiting.take() {
             waker.wake();
         }

@@ -1,5 +1,6 @@
 //! A recording: from a source onto a ring, until one of them ends.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use weir_load::{LaneError, PROGRESS_INTERVAL, Stop};
-use weir_pcap::Statistics;
+use weir_pcap::{Packet, Statistics};
 use weir_reactor::{Instant, Reactor, Timer};
 
 use crate::format::{Content, Counts};
@@ -22,6 +23,8 @@ use crate::writer::{CHUNK_BYTES, Refused, VolumeFigures, Writer, WriterConfig};
 const TURN_BYTES: usize = 256 << 10;
 /// Interval between checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
+/// Times at which losses in the kernel were found that are kept apart.
+const LOST_BEHIND_MAX: usize = 64;
 /// Interval between checks while waiting for room, which another stream may make.
 const LOOK_FOR_TAIL: Duration = Duration::from_millis(5);
 
@@ -115,9 +118,11 @@ pub struct Progress {
     pub no_segment: Duration,
     /// Bytes that can be written until the ring is full, or its oldest segments must be given up.
     pub room_bytes: u64,
-    /// Something is lost, here or before it comes here, when the volumes are slow for a time.
+    /// Slow volumes may cost data: in the recorder, in the kernel, or at the sender.
     pub is_live: bool,
-    /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one and can be asked.
+    /// These are the last figures.
+    pub has_ended: bool,
+    /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
     pub source_fill: Option<f64>,
 }
 
@@ -202,15 +207,21 @@ pub async fn record_stream(
         stops_before: None,
         first_lost: None,
         lost_since: 0,
+        lost_behind: VecDeque::new(),
         is_live: source.is_live(),
         counted: reactor.now(),
         reactor,
     };
     run.writer.begin().await;
+    // What the kernel had no room for meanwhile is lost to the volumes.
+    run.is_behind = run.reactor.now() > run.began;
     let ended = run.take_all(source, stop, &mut progress).await;
     run.tell_counts(source, true);
     run.writer.finish().await;
-    progress(run.progress(run.reactor.now(), None));
+    progress(Progress {
+        has_ended: true,
+        ..run.progress(run.reactor.now(), source)
+    });
     let figures = run.writer.figures();
     let ended = ended?;
     Ok(Recorded {
@@ -243,8 +254,10 @@ struct Run {
     stops_at: Option<Instant>,
     stops_before: Option<u64>,
     first_lost: Option<Duration>,
-    /// Losses since the last packet that was recorded, which the next one tells (epb_dropcount).
+    /// Losses in the recorder since the last packet that was recorded, reported with the next one (epb_dropcount).
     lost_since: u64,
+    /// Losses in the kernel, each with the time at which they were found: they lie behind all packets that came before that.
+    lost_behind: VecDeque<(u64, u64)>,
     is_live: bool,
 }
 
@@ -256,6 +269,7 @@ impl Run {
         progress: &mut impl FnMut(Progress),
     ) -> Result<Ended, RecordError> {
         let loses_when_late = source.loses_when_late();
+        let waits = !loses_when_late;
         let linger = source.linger();
         let mut turn = 0;
         let mut wall = self.reactor.system().wall_clock();
@@ -270,7 +284,7 @@ impl Run {
                 self.tell_counts(source, false);
                 self.writer.tick(now);
             }
-            self.show(now, Some(source), progress);
+            self.show(now, source, progress);
             // A source that lingers ends when it has handed over what came before.
             if stop.is_asked() && self.has_lingered(linger, now) && linger.is_none() {
                 return Ok(Ended::Stopped);
@@ -327,32 +341,45 @@ impl Run {
                     return Ok(Ended::Stopped);
                 }
                 Next::Packet(mut packet) => {
-                    let length = packet.data.len();
+                    let (length, packet_time) = (packet.data.len(), packet.time);
                     let lost_before = packet.dropped.unwrap_or_default();
-                    let lost = lost_before + self.lost_since;
+                    let lost = lost_before + self.lost_since + self.lost_before(packet.time);
                     packet.dropped = (lost > 0).then_some(lost);
-                    let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
-                    (
-                        self.take((loses_when_late, linger), stop, take, progress)
-                            .await,
-                        length,
-                        packet.length as usize,
-                        lost_before,
-                    )
+                    let came = packet.length as usize;
+                    let mut taken = self.writer.packet(&packet).map(|()| length);
+                    if taken == Err(Refused::Later) && waits {
+                        // A copy, so that the source can be asked for its counts meanwhile.
+                        let data = packet.data.to_vec();
+                        let packet = Packet {
+                            interface: packet.interface,
+                            time: packet.time,
+                            length: packet.length,
+                            data: &data,
+                            flags: packet.flags,
+                            dropped: packet.dropped,
+                        };
+                        let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
+                        taken = self.take_later(source, stop, take, progress).await;
+                    }
+                    if taken.is_ok() {
+                        self.lost_since = 0;
+                        self.forget_lost_before(packet_time);
+                    }
+                    (taken, length, came, lost_before)
                 }
                 Next::Bytes(_, Some(time)) if self.stops_before.is_some_and(|end| time >= end) => {
                     return Ok(Ended::Stopped);
                 }
                 Next::Bytes(bytes, time) => {
                     let time = time.unwrap_or(wall.as_nanos() as u64);
-                    let take = |writer: &mut Writer| writer.bytes(bytes, time);
-                    (
-                        self.take((loses_when_late, linger), stop, take, progress)
-                            .await,
-                        bytes.len(),
-                        0,
-                        0,
-                    )
+                    let length = bytes.len();
+                    let mut taken = self.writer.bytes(bytes, time);
+                    if taken == Err(Refused::Later) && waits {
+                        let bytes = bytes.to_vec();
+                        let take = |writer: &mut Writer| writer.bytes(&bytes, time);
+                        taken = self.take_later(source, stop, take, progress).await;
+                    }
+                    (taken, length, 0, 0)
                 }
             };
             let (bytes, is_lost) = match taken {
@@ -365,11 +392,8 @@ impl Run {
                 Err(Refused::Full) => return Ok(Ended::Full),
                 Err(Refused::Failed) => return Ok(Ended::Failed),
             };
-            self.lost_since = match is_lost {
-                true => self.lost_since + 1 + lost_before,
-                false => 0,
-            };
             if is_lost {
+                self.lost_since += 1 + lost_before;
                 self.first_lost.get_or_insert(now - self.began);
             }
             self.writer.count(|counts| {
@@ -383,25 +407,29 @@ impl Run {
         }
     }
 
-    /// Has something taken. What can wait, does, until the recording is to stop.
-    async fn take(
+    /// Takes something for which there is no room yet, as soon as there is, until the recording is to stop.
+    async fn take_later(
         &mut self,
-        (loses_when_late, linger): (bool, Option<Duration>),
+        source: &mut Source,
         stop: &Stop,
         take: impl Fn(&mut Writer) -> Result<usize, Refused>,
         progress: &mut impl FnMut(Progress),
     ) -> Result<usize, Refused> {
-        loop {
+        while self.may_wait(source.linger(), stop) {
+            self.is_behind = true;
+            self.wait_for_room().await;
+            let now = self.reactor.now();
+            if now >= self.counted + LOOK {
+                self.counted = now;
+                self.count_left_out(source);
+            }
+            self.show(now, source, progress);
             match take(&mut self.writer) {
-                Err(Refused::Later) if !loses_when_late && self.may_wait(linger, stop) => {
-                    self.is_behind = true;
-                    self.wait_for_room().await;
-                    // The source cannot be asked: it has lent what is to be taken.
-                    self.show(self.reactor.now(), None, progress);
-                }
+                Err(Refused::Later) => {}
                 done => return done,
             }
         }
+        Err(Refused::Later)
     }
 
     /// Latest time to wake up, even if the source is idle.
@@ -461,8 +489,14 @@ impl Run {
         let before = std::mem::replace(&mut self.left_out, now);
         let lost = now.socket - before.socket;
         let is_behind = self.is_behind;
-        self.lost_since += lost;
         if lost > 0 {
+            let now = self.reactor.system().wall_clock().as_nanos() as u64;
+            let is_full = self.lost_behind.len() >= LOST_BEHIND_MAX;
+            match self.lost_behind.back_mut().filter(|_| is_full) {
+                // This many have no packet behind them yet. (Bytes never report them.)
+                Some(last) => *last = (now, last.1 + lost),
+                None => self.lost_behind.push_back((now, lost)),
+            }
             self.first_lost
                 .get_or_insert(self.reactor.now() - self.began);
         }
@@ -501,15 +535,28 @@ impl Run {
         let _ = self.writer.statistics(&statistics);
     }
 
+    /// Losses in the kernel that lie before a packet of this time.
+    fn lost_before(&self, time: u64) -> u64 {
+        let before = self.lost_behind.iter().take_while(|one| one.0 <= time);
+        before.map(|one| one.1).sum()
+    }
+
+    /// Forgets these losses: a packet reports them.
+    fn forget_lost_before(&mut self, time: u64) {
+        while self.lost_behind.front().is_some_and(|one| one.0 <= time) {
+            self.lost_behind.pop_front();
+        }
+    }
+
     /// Shows figures where that is due.
-    fn show(&mut self, now: Instant, source: Option<&Source>, progress: &mut impl FnMut(Progress)) {
+    fn show(&mut self, now: Instant, source: &Source, progress: &mut impl FnMut(Progress)) {
         if now >= self.told + PROGRESS_INTERVAL {
             self.told = now;
             progress(self.progress(now, source));
         }
     }
 
-    fn progress(&self, now: Instant, source: Option<&Source>) -> Progress {
+    fn progress(&self, now: Instant, source: &Source) -> Progress {
         let figures = self.writer.figures();
         Progress {
             elapsed: now - self.began,
@@ -520,7 +567,8 @@ impl Run {
             no_segment: figures.no_segment,
             room_bytes: figures.room_bytes,
             is_live: self.is_live,
-            source_fill: source.and_then(Source::fill),
+            has_ended: false,
+            source_fill: source.fill(),
         }
     }
 }

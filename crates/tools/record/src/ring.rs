@@ -31,9 +31,9 @@ const PASSED_MAX: usize = 1024;
 /// Streams of a recording of which nothing is known yet.
 const STREAMS_USUAL: u32 = 64;
 
-/// Longest time to find out whether a recorder runs, and the interval at which that is looked at.
+/// Longest wait to learn whether a recorder runs, and the poll interval.
 const FIND_RECORDER: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The fate of a ring that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,7 +127,7 @@ pub enum RingError {
     /// A request failed.
     #[error(transparent)]
     Lane(#[from] LaneError),
-    /// It was asked to stop before the ring was read.
+    /// Stop was requested before the ring was read.
     #[error("stopped before the ring was read")]
     Stopped,
 }
@@ -155,12 +155,12 @@ pub(crate) struct Member {
     /// Recorded bytes that were written to it, and buffers that wait for its writes.
     pub(crate) written_bytes: Cell<u64>,
     pub(crate) buffers: Cell<usize>,
-    /// Requests in flight, and the time that all together took until `waited.1`.
+    /// Requests in flight, and the total time of all requests up to `waited.1`.
     in_flight: Cell<u32>,
     waited: Cell<(Duration, Instant)>,
     /// Its part of the time for which no buffer was free.
     pub(crate) held_up: Cell<Duration>,
-    /// Holds reads back while a recorder runs, where somebody looks for one.
+    /// Throttle of reads; set by [`Ring::open_behind`].
     throttle: OnceCell<Throttle>,
 }
 
@@ -357,7 +357,7 @@ impl Member {
     }
 }
 
-/// A request, until its answer has come or nobody waits for it any more.
+/// Counts a request as in flight until dropped.
 struct InFlight<'a>(&'a Member);
 
 impl Drop for InFlight<'_> {
@@ -519,7 +519,7 @@ impl Ring {
     /// Opens a ring for reading. `recorder` returns the back-pressure of the recorder of this ring, to which reads yield until `stop` is asked for.
     ///
     /// # Errors
-    /// [`RingError`]; among them that it was asked to stop.
+    /// [`RingError`]; [`RingError::Stopped`] after a stop request.
     pub async fn open_behind(
         reactor: &Reactor,
         volumes: &[Arc<dyn Volume>],
@@ -530,7 +530,7 @@ impl Ring {
         let pressure = recorder(ring.id());
         let until = reactor.now() + FIND_RECORDER;
         while !pressure.is_known() && !stop.is_asked() && reactor.now() < until {
-            reactor.sleep(LOOK).await;
+            reactor.sleep(POLL_INTERVAL).await;
         }
         for member in ring.members.iter().flatten() {
             let throttle = Throttle::new(reactor, Arc::clone(&pressure), stop.clone());

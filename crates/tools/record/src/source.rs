@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// Tells whether something is lost, here or before it comes here, when the volumes are slow for a time.
+    /// Returns whether slow volumes may cost data: in the recorder, in the kernel, or at the sender.
     pub(crate) fn is_live(&self) -> bool {
         let is_live = matches!(self, Source::Input(input) if input.is_live);
         is_live || self.loses_when_late() || self.linger().is_some()

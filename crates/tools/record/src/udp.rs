@@ -13,13 +13,13 @@ use crate::format::Content;
 use crate::generator::internet_checksum;
 use crate::supply::{LeftOut, Next, SourceError};
 
-/// LINKTYPE_RAW: packets begin with the header of IP.
+/// LINKTYPE_RAW: packets begin with the IP header.
 const RAW: u16 = 101;
-/// Bytes of the header of UDP.
+/// Bytes of the UDP header.
 const UDP_HEADER: usize = 8;
-/// Number of UDP in the header of IP.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
-/// Hops that are left, in the header that is made: the socket does not tell them.
+/// Time to live, or hop limit, in the made-up header. The real one is not asked for.
 const HOPS: u8 = 64;
 
 /// Datagrams of a UDP socket.
@@ -38,7 +38,7 @@ impl Udp {
     /// Time that packets may wait for room after a stop request. The kernel itself holds none back.
     pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-    /// A source of datagrams, or with [`Content::Bytes`] of their payloads. Of packets those are left out that do not pass the filter.
+    /// A source of datagrams, or with [`Content::Bytes`] of their payloads. Packets that do not pass the filter are left out.
     ///
     /// # Errors
     /// Those of the filter.
@@ -127,8 +127,13 @@ impl Udp {
         Ok(Next::Bytes(&datagram.room[from..], Some(datagram.time)))
     }
 
-    /// Puts headers before the datagram that the socket is at: the place in its room at which the packet begins. False: the filter rejects it, and it
-    /// is counted.
+    /// Bytes of the current datagram.
+    fn current_bytes(&mut self) -> usize {
+        let datagram = self.socket.current().expect("it is at one");
+        datagram.room.len() - DatagramSocket::HEADROOM
+    }
+
+    /// Writes the headers of the current datagram. Returns the packet's offset in the room, and false if the filter rejects (and counts) it.
     fn prepare(&mut self) -> (usize, bool) {
         let mut datagram = self.socket.current().expect("it is at one");
         let start = put_headers(&mut datagram);
@@ -164,7 +169,10 @@ impl Udp {
         while self.socket.advance().unwrap_or_default()
             && (self.socket.current()).is_some_and(|datagram| datagram.time < before)
         {
-            count += u64::from(self.content == Content::Bytes || self.prepare().1);
+            count += u64::from(match self.content {
+                Content::Packets => self.prepare().1,
+                Content::Bytes => self.current_bytes() > 0,
+            });
         }
         count
     }
@@ -292,9 +300,9 @@ mod tests {
         }
     }
 
-    /// Whoever takes them has its turn between those that are not recorded, and learns when they came.
+    /// The recorder gets control, and the time, after each datagram that is left out.
     #[test]
-    fn what_is_not_recorded_is_handed_over_one_by_one() {
+    fn left_out_datagrams_are_returned_one_by_one() {
         for (content, filter) in [
             (Content::Bytes, None),
             (Content::Packets, Some("udp port 1".to_owned())),

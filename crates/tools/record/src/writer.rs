@@ -34,7 +34,7 @@ const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of an interface's counts at most, without a comment.
 const STATISTICS_BYTES: usize = 256;
-/// The pressure is high from when more than one buffer in four waits for the volumes, and until no more than one in eight does.
+/// Pressure rises when more than 1/4 of the buffers wait for the volumes, and falls at 1/8 or less.
 const PRESSURE_HIGH: usize = 4;
 const PRESSURE_LOW: usize = 8;
 /// Bytes of the descriptions of all interfaces at most.
@@ -168,16 +168,19 @@ struct Shared {
     stream: u32,
     superblock: Superblock,
     members: Vec<Option<Rc<Member>>>,
-    /// All buffers, those that are free, and those that are not made yet.
+    /// Number of buffers.
     buffers: usize,
+    /// Buffers that are free.
     free: RefCell<Vec<Segment>>,
+    /// Buffers not allocated yet.
     unmade: Cell<usize>,
-    /// Readers of the ring are to yield to it, and the pressure is high.
+    /// Readers of the ring yield to this recorder.
     has_pressure: bool,
+    /// The last pressure that was reported.
     is_pressure_high: Cell<bool>,
-    /// Since when no buffer is free.
+    /// Time of the first take that found no buffer.
     held_up_since: Cell<Option<Instant>>,
-    /// Since when it waits for the oldest segments to be given up, and for how long it did before.
+    /// Start of the current wait for a segment, and the total of earlier waits.
     no_segment_since: Cell<Option<Instant>>,
     no_segment: Cell<Duration>,
     counts: Cell<Counts>,
@@ -244,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// Notes whether there is a segment to write to.
+    /// Notes whether there is a segment to write to, or none is waited for.
     fn set_has_segment(&self, has_segment: bool) {
         let now = self.reactor.now();
         match (has_segment, self.no_segment_since.get()) {
@@ -274,7 +277,7 @@ impl Shared {
         buffer
     }
 
-    /// A buffer is free; none: somebody has it still, and another one is to be made in its place.
+    /// Returns a buffer to the pool. `None`: its memory is still shared, so a new one is allocated later.
     fn give_back(&self, buffer: Option<Segment>) {
         if self.held_up_since.get().is_some() {
             for (member, part) in self.parts_of_wait() {
@@ -290,7 +293,7 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Each volume's part of the time since when no buffer is free, which is that of the buffers that wait for it.
+    /// Splits the current wait for a buffer among the volumes, in proportion to the buffers that wait for each.
     fn parts_of_wait(&self) -> impl Iterator<Item = (&Rc<Member>, Duration)> {
         let since = self.held_up_since.get();
         let waited = since.map_or(Duration::ZERO, |since| self.reactor.now() - since);
@@ -332,7 +335,7 @@ pub struct VolumeFigures {
     pub written_bytes: u64,
     /// Buffers that wait for its writes.
     pub buffers: usize,
-    /// The time that each request to it took, added up. It grows fastest for the volume that is furthest behind.
+    /// Total time of all requests to it. It grows fastest for the slowest volume.
     pub waited: Duration,
     /// Its part of the time for which no buffer was free, by the buffers that waited for it; added over the streams.
     pub held_up: Duration,
@@ -560,6 +563,7 @@ impl Writer {
             .flatten()
             .all(|one| one.has_failed.get())
         {
+            self.shared.set_has_segment(true);
             return Err(Refused::Failed);
         }
         let (place, moves) = self.shared.streams.place(self.when_full);
@@ -572,7 +576,10 @@ impl Writer {
                 self.shared.set_has_segment(false);
                 return Err(Refused::Later);
             }
-            Place::Full => return Err(Refused::Full),
+            Place::Full => {
+                self.shared.set_has_segment(true);
+                return Err(Refused::Full);
+            }
         };
         self.shared.set_has_segment(true);
         let (number, place) = self.shared.superblock.place(sequence);

@@ -55,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// What a tool calls with each line.
+    /// A function that a tool calls with each line.
     pub(crate) fn sink(&self) -> impl FnMut(Line) + Send + 'static {
         let sender = self.sender();
         move |line| {

@@ -42,7 +42,7 @@ use crate::table::table;
 use report::Report;
 use standing::{About, View, holds_seconds, lost};
 
-/// Shortest time without a free buffer that is told of in words.
+/// Shortest time without a free buffer or segment that the summary mentions.
 const HELD_UP_MIN: Duration = Duration::from_millis(10);
 /// Time after which it is looked whether something was committed.
 const FOLLOW: Duration = Duration::from_millis(200);
@@ -86,10 +86,10 @@ pub(crate) struct RecordArguments {
     /// ring or socket, and its own --buffer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: u16,
-    /// Serve figures of the recording as Prometheus text at http://ADDRESS:PORT/metrics
+    /// Serve Prometheus metrics of the recording at http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "simulated")]
     metrics: Option<String>,
-    /// Write a report of the recording with drawings when it has ended, as one HTML file
+    /// Write an HTML report with charts, in one file, when the recording ends
     #[arg(long, visible_alias = "html", value_name = "FILE")]
     report: Option<PathBuf>,
     /// Run in simulated time on modelled drives (ssd:PROFILE), with a generate: source; nothing is stored
@@ -236,7 +236,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     }
     let report = arguments
         .report
-        .map(|file| Report::new(file, url.to_string()));
+        .map(|file| Report::new(file, &url, &arguments.volumes));
     let report = report.transpose()?;
     let wanted = source::Wanted {
         filter: arguments.filter,
@@ -344,8 +344,14 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     let control = control::Control::start(&about, ready.streams.pressure(), latest, pages);
     let recorded = streams::record(&session, ready, config, told);
     drop(control);
-    let recorded = recorded?;
     drop(progress);
+    let recorded = match (recorded, &report) {
+        (Err(error), Some(report)) => {
+            report.write(&about, Err(&error))?;
+            return Err(error);
+        }
+        (recorded, _) => recorded?,
+    };
     told_of(&about, &recorded, report.as_ref(), json)
 }
 
@@ -366,7 +372,7 @@ fn told_of(
         super::print(&record_text(about, recorded))?;
     }
     if let Some(report) = report {
-        report.write(about, recorded)?;
+        report.write(about, Ok(recorded))?;
     }
     let is_well = recorded.ended != Ended::Failed && recorded.failures.is_empty();
     Ok(if is_well {
@@ -466,7 +472,7 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
         ),
         (
             counts.socket_lost,
-            "in the kernel's buffer, because the recorder was too slow; a larger one (ring= of interfaces, receive-buffer= of UDP) or more --reactors may help",
+            "because the recorder was too slow to empty the kernel's buffer; a larger buffer (ring= for interfaces, receive-buffer= for UDP) or more --reactors may help",
         ),
         (
             counts.slow_lost,
@@ -487,14 +493,14 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
         text.push_str(&format!("no free buffer for {seconds:.3} s"));
         let parts = recorded.volumes.iter().map(|one| one.held_up.as_secs_f64());
         if let Some(name) = about.behind(&recorded.volumes, &parts.collect::<Vec<_>>()) {
-            text.push_str(&format!(", most of it because of {name}"));
+            text.push_str(&format!("; the slowest volume was {name}"));
         }
         text.push('\n');
     }
     if recorded.no_segment >= HELD_UP_MIN {
         let seconds = recorded.no_segment.as_secs_f64();
         text.push_str(&format!(
-            "no segment to write to for {seconds:.3} s: the oldest ones were not given up yet\n"
+            "no free segment for {seconds:.3} s, because the oldest were not freed fast enough\n"
         ));
     }
     let capacity = about.capacity_bytes;

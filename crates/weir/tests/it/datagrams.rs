@@ -33,6 +33,7 @@ impl Recorder {
         let mut child = Command::new(WEIR)
             .args(["record", source, &volume, "--new", "--json"])
             .args(["--sync", "20ms"])
+            .env("RUNTIME_DIRECTORY", folder)
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -105,7 +106,7 @@ impl Recorder {
         });
     }
 
-    /// Of each of its sockets: bytes that wait there, and datagrams that it dropped, as the kernel tells.
+    /// Bytes waiting and datagrams dropped, for each of its sockets, from /proc/net/udp.
     fn all_in_kernel(&self) -> Vec<(u64, u64)> {
         let text = std::fs::read_to_string("/proc/net/udp").expect("it is there");
         let IpAddr::V4(ip) = self.address.ip() else {
@@ -152,6 +153,8 @@ struct Sent {
     from: SocketAddr,
     to: SocketAddr,
     payload: Vec<u8>,
+    /// Those that were lost before it.
+    dropped: u64,
 }
 
 fn datagram(packet: &[u8]) -> Sent {
@@ -175,6 +178,7 @@ fn datagram(packet: &[u8]) -> Sent {
         from: (from, number(at)).into(),
         to: (to, number(at + 2)).into(),
         payload: packet[at + 8..].to_vec(),
+        dropped: 0,
     }
 }
 
@@ -185,7 +189,10 @@ fn datagrams(file: &[u8]) -> Vec<Sent> {
         match one {
             Found::Packet(packet) => {
                 assert!(packet.time > 0);
-                found.push(datagram(packet.data));
+                found.push(Sent {
+                    dropped: packet.dropped.unwrap_or(0),
+                    ..datagram(packet.data)
+                });
             }
             Found::Interface(interface) => assert_eq!(interface.link_type, 101),
             _ => {}
@@ -258,6 +265,7 @@ fn datagrams_are_recorded_as_they_were_sent() {
             from,
             to: to.into(),
             payload: payload(number, size),
+            dropped: 0,
         });
         assert!(found == sent.collect::<Vec<_>>(), "{bind} {to:?}");
         let wanted = [
@@ -278,7 +286,7 @@ fn datagrams_are_recorded_as_they_were_sent() {
 }
 
 #[test]
-fn payloads_are_recorded_one_behind_the_other() {
+fn payloads_are_recorded_one_after_another() {
     let folder = tempfile::tempdir().expect("a folder");
     let recorder = Recorder::start(folder.path(), "udp:127.0.0.1:0?content=bytes", &[]);
     let out = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -316,18 +324,43 @@ fn datagrams_that_found_no_room_in_the_kernel_are_counted_to_the_last() {
         recorder.committed("packets") + recorder.in_kernel().1 == SENT
     });
     let drops = recorder.in_kernel().1;
+    // The counts are read now and then. A packet that comes after that reports what was lost before it.
+    let mut sent = SENT;
+    until("a packet reports the losses", || {
+        out.send_to(&sent.to_be_bytes(), recorder.address)
+            .expect("it is sent");
+        sent += 1;
+        until("it is committed", || {
+            recorder.committed("packets") + drops == sent
+        });
+        let out = folder.path().join(format!("{sent}.pcapng"));
+        let arguments = [
+            "extract",
+            &recorder.volume,
+            "--out",
+            &out.display().to_string(),
+        ];
+        assert!(weir(&arguments).status.success());
+        let found = datagrams(&std::fs::read(out).expect("it is there"));
+        found.iter().any(|one| one.dropped > 0)
+    });
     let counts = recorder.stop();
     let count = |name: &str| counts[name].as_u64().expect("a count");
     assert!(drops > 0);
     assert_eq!(count("lost_socket") + count("lost_slow"), drops, "{counts}");
     assert_eq!(
         (count("kept"), count("received")),
-        (SENT - drops, SENT),
+        (sent - drops, sent),
         "{counts}"
     );
     let found = datagrams(&extracted(folder.path()));
     let numbers = found.iter().map(|one| one.payload.clone());
-    assert!(numbers.eq((0..SENT - drops).map(|number| number.to_be_bytes().to_vec())));
+    let kept = (0..SENT - drops).chain(SENT..sent);
+    assert!(numbers.eq(kept.map(|number| number.to_be_bytes().to_vec())));
+    let dropped: Vec<_> = found.iter().map(|one| one.dropped).collect();
+    let (last, others) = dropped.split_last().expect("there are some");
+    assert!(others.iter().all(|&dropped| dropped == 0), "{dropped:?}");
+    assert_eq!(*last, drops);
 }
 
 #[test]
@@ -362,7 +395,7 @@ fn datagrams_that_came_before_the_request_to_stop_are_recorded() {
     }
 }
 
-/// Rejected datagrams do not end a recording before the rest was looked at.
+/// After a stop request, datagrams behind rejected ones are still recorded.
 #[test]
 fn wanted_datagrams_behind_rejected_ones_are_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -559,7 +592,7 @@ fn errors_name_the_way_out() {
             "`ss -ulnp` shows it",
         ),
         (vec!["udp:192.0.2.1:5000"], "`ip address` lists"),
-        (vec!["udp:5000"], "write ADDRESS:PORT"),
+        (vec!["udp:5000"], "write udp:ADDRESS:PORT"),
         (vec!["udp:127.0.0.1:0?interface=lo"], "remove interface="),
         (vec!["udp:[fe80::1]:5000"], "interface=NAME"),
         (vec!["udp:[ff02::1]:5000"], "interface=NAME"),

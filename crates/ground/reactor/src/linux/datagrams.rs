@@ -41,7 +41,7 @@ pub struct DatagramOptions {
     pub interface: Option<String>,
     /// Bytes of each socket's receive buffer.
     pub buffer_bytes: u32,
-    /// Sockets among which the datagrams are divided, by flow. One, where the address is a multicast address.
+    /// Sockets among which the datagrams are divided, by flow. Must be 1 for a multicast address.
     pub sockets: u16,
 }
 
@@ -62,7 +62,7 @@ pub struct Datagram<'a> {
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// A datagram that was received into the slot of the same place.
+/// A datagram that was received into the slot with the same index.
 #[derive(Debug, Clone, Copy)]
 struct Received {
     time: u64,
@@ -90,16 +90,16 @@ impl DatagramSocket {
     /// Begins to receive, on as many sockets as are asked for. Datagrams wait in the receive buffers from now on.
     ///
     /// # Errors
-    /// The system's, saying what it was about: `AddrInUse`, `AddrNotAvailable`, `NotFound` where there is no such interface.
+    /// Errors of the system, with the address or option concerned: `AddrInUse`, `AddrNotAvailable`, `NotFound` where there is no such interface.
     pub fn open(options: &DatagramOptions) -> io::Result<Vec<DatagramSocket>> {
-        // Held until the sockets have asked for time stamps, too.
+        // Keeps time stamps on until the new sockets have requested them.
         let _stamped = stamped();
         let first = DatagramSocket::open_one(options, false)?;
         let mut options = options.clone();
         options.address = first.bound;
         let mut all = vec![first];
         for _ in 1..options.sockets {
-            // Only now, so that no other process of this user that shares the port gets a part. (It still may from now on.)
+            // Set only after the bind, so that another process of this user that already shares the port fails this bind. One may still join from now on.
             SockRef::from(&*all[0].socket).set_reuse_port(true)?;
             all.push(DatagramSocket::open_one(&options, true)?);
         }
@@ -138,7 +138,7 @@ impl DatagramSocket {
             of.bind(&address.into()).map_err(about(&named))?;
         } else {
             if let Some(name) = &options.interface {
-                // A group of IPv6 that others joined on another interface would come, too.
+                // Otherwise IPv6 groups that other programs joined on another interface arrive, too.
                 of.bind_device(Some(name.as_bytes())).map_err(about(name))?;
             }
             // Other programs of this machine may receive the same group.
@@ -166,7 +166,7 @@ impl DatagramSocket {
         self.bound
     }
 
-    /// Bytes of the receive buffer, by the measure in which they are asked for.
+    /// Bytes of the receive buffer, in the unit of [`DatagramOptions::buffer_bytes`].
     ///
     /// # Errors
     /// The system's.
@@ -240,7 +240,7 @@ impl DatagramSocket {
         self.current = 0;
         let mut addresses = [[0_u8; ADDRESS_BYTES]; BATCH];
         let mut controls = [const { Control([0; CONTROL_BYTES]) }; BATCH];
-        // SAFETY: all zeroes is a value of both.
+        // SAFETY: all zeroes is a valid value of both types.
         let (mut buffers, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let slots = self.slots.chunks_exact_mut(SLOT_BYTES);

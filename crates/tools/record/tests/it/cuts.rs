@@ -78,7 +78,7 @@ async fn recording(reactor: Reactor, is_new: bool, streams: usize) {
     }
 }
 
-/// Of each packet of a file its number, its time, and how many were lost before it, by stream.
+/// Number, time and losses before it of each packet of a file, by stream.
 fn by_stream(file: &[u8], streams: usize) -> Vec<Vec<(u64, u64, u64)>> {
     let (mut found, mut numbers) = (vec![Vec::new(); streams], numbers(file).into_iter());
     each(file, |packet| {
@@ -94,7 +94,7 @@ fn what_was_synced_is_there_after_any_cut() {
     cut_again_and_again(1);
 }
 
-/// The same of two streams, whose segments take turns.
+/// The same test with two streams, whose segments alternate.
 #[test]
 fn what_was_synced_of_two_streams_is_there_after_any_cut() {
     cut_again_and_again(2);
@@ -154,8 +154,8 @@ fn cut_in_a_simulation(streams: usize) {
             };
             assert!(newest.last >= last_seen, "nothing that was there is gone");
             last_seen = newest.last;
-            // Packets of one recording have growing numbers without a hole but what was lost because another stream moved the tail at that moment: it begins with
-            // 0, or with the oldest that is there.
+            // Packet numbers of a recording are contiguous, except for losses while another stream moved the tail. They begin with 0, or with the oldest
+            // packet left.
             for packets in &found {
                 for pair in packets.windows(2) {
                     let lost = if streams == 1 { 0 } else { pair[1].2 };

@@ -27,13 +27,13 @@ use weir_record::{Pressure, Progress};
 use super::metrics;
 use super::standing::About;
 
-/// Connections at a time of readers, and of those who get the metrics; more wait to be accepted.
+/// Connections served at once, of readers and of metrics clients; more wait to be accepted.
 const READERS_MAX: usize = 64;
 const PAGES_MAX: usize = 8;
 /// Longest time that one page takes.
-const PAGE_TIME: Duration = Duration::from_secs(10);
-/// Interval after which something that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const PAGE_TIME: Duration = Duration::from_secs(5);
+/// Pause before a retry.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Paths at which the recorder of a ring may have its control socket.
 fn paths(ring: Uuid) -> impl Iterator<Item = PathBuf> {
@@ -79,7 +79,10 @@ fn bind_any(ring: Uuid) -> anyhow::Result<(UnixListener, PathBuf)> {
         match bind(&path) {
             Ok(listener) => return Ok((listener, path)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                bail!("another recorder answers at {}", path.display())
+                bail!(
+                    "{} exists and cannot be replaced; if no recorder of this ring runs, remove it",
+                    path.display()
+                )
             }
             Err(error) => {
                 failed = Some(anyhow::Error::from(error).context(path.display().to_string()))
@@ -89,7 +92,7 @@ fn bind_any(ring: Uuid) -> anyhow::Result<(UnixListener, PathBuf)> {
     Err(failed.expect("there is a path"))
 }
 
-/// The latest figures; none yet.
+/// The latest figures; `None` before the first.
 pub(super) type Latest = Arc<Mutex<Option<Arc<Progress>>>>;
 
 /// The control socket and the page of metrics, served on a thread of their own until this is dropped.
@@ -100,7 +103,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Starts to serve. The recording goes on without what cannot be served; a note says so.
+    /// Starts serving. If one of them cannot be served, a note says so and the recording goes on.
     pub(super) fn start(
         about: &About,
         pressure: &Pressure,
@@ -115,7 +118,7 @@ impl Control {
             Ok((listener, socket)) => (Some(listener), Some(socket)),
             Err(error) => {
                 eprintln!(
-                    "note: no control socket ({error:#}); reads of the ring will not yield to this recorder"
+                    "warning: no control socket ({error:#}), so reads of this ring take bandwidth from the recorder; set RUNTIME_DIRECTORY, here and for readers, to a folder that the recorder can write to"
                 );
                 (None, None)
             }
@@ -178,8 +181,9 @@ fn announce(pages: &TcpListener) -> io::Result<()> {
 
 /// Listens at the address of `--metrics`.
 pub(super) fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address)
-        .with_context(|| format!("--metrics {address}: cannot listen there"))?;
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("--metrics {address}: cannot listen there; use a free ADDRESS:PORT of this machine")
+    })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -195,7 +199,7 @@ async fn serve_readers(listener: tokio::net::UnixListener, changes: watch::Recei
                 readers.spawn(serve_reader(stream, changes.clone()));
             }
             // For lack of descriptors, for example.
-            Err(_) => tokio::time::sleep(AGAIN).await,
+            Err(_) => tokio::time::sleep(RETRY).await,
         }
         while readers.try_join_next().is_some() {}
     }
@@ -215,7 +219,7 @@ async fn serve_reader(mut stream: tokio::net::UnixStream, mut changes: watch::Re
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            // Readers send nothing: it has closed.
+            // Readers send nothing, so the connection has ended.
             _ = stream.read(&mut byte) => return,
         }
     }
@@ -231,7 +235,7 @@ async fn serve_pages(listener: tokio::net::TcpListener, about: Arc<About>, lates
             Ok((stream, _)) => {
                 connections.spawn(serve_page(stream, Arc::clone(&about), Arc::clone(&latest)));
             }
-            Err(_) => tokio::time::sleep(AGAIN).await,
+            Err(_) => tokio::time::sleep(RETRY).await,
         }
         while connections.try_join_next().is_some() {}
     }
@@ -240,7 +244,8 @@ async fn serve_pages(listener: tokio::net::TcpListener, about: Arc<About>, lates
 /// Answers one request.
 async fn serve_page(stream: tokio::net::TcpStream, about: Arc<About>, latest: Latest) {
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let is_known = request.uri().path() == "/metrics" && request.method() == Method::GET;
+        let is_read = [Method::GET, Method::HEAD].contains(request.method());
+        let is_known = request.uri().path() == "/metrics" && is_read;
         let mut response = if is_known {
             let latest = latest
                 .lock()
@@ -264,42 +269,50 @@ async fn serve_page(stream: tokio::net::TcpStream, about: Arc<About>, latest: La
     let _ = tokio::time::timeout(PAGE_TIME, connection).await;
 }
 
-/// A reader's connection to the recorder of a ring, and the first byte from it.
-fn connect(ring: Uuid) -> Option<(UnixStream, u8)> {
-    paths(ring).find_map(|path| {
-        let mut stream = match UnixStream::connect(&path) {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!(
-                    "warning: {} belongs to another user: reads do not yield to the recorder; run as that user, or as root",
-                    path.display()
-                );
-                return None;
-            }
-            Err(_) => return None,
-        };
-        let mut first = [0];
-        stream.set_read_timeout(Some(AGAIN)).ok()?;
-        stream.read_exact(&mut first).ok()?;
-        stream.set_read_timeout(None).ok()?;
-        Some((stream, first[0]))
-    })
+/// Paths at which a reader looks for the control socket: for root, those of other users, too.
+fn reader_paths(ring: Uuid) -> impl Iterator<Item = PathBuf> {
+    let is_root = rustix::process::geteuid().is_root();
+    let users = is_root.then(|| fs::read_dir("/run/user").ok()).flatten();
+    let users = users.into_iter().flatten().flatten();
+    let users = users.map(move |user| {
+        let folder = user.path().join("weir-record");
+        folder.join(format!("{ring}.sock"))
+    });
+    paths(ring).chain(users)
+}
+
+/// A reader's connection to the recorder of a ring.
+fn connect(ring: Uuid, is_warned: &mut bool) -> Option<UnixStream> {
+    let mut forbidden = None;
+    for path in reader_paths(ring) {
+        match UnixStream::connect(&path) {
+            Ok(stream) => return Some(stream),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => forbidden = Some(path),
+            Err(_) => {}
+        }
+    }
+    if let Some(path) = forbidden
+        && !std::mem::replace(is_warned, true)
+    {
+        eprintln!(
+            "warning: no permission to open the control socket {}: if a recorder of this ring runs, reads take bandwidth from it; run as the recorder's user, or as root",
+            path.display()
+        );
+    }
+    None
 }
 
 /// Passes on what a recorder sends, until the connection ends.
-fn follow(stream: &mut impl Read, first: u8, pressure: &Pressure) {
-    let (mut byte, mut is_high) = ([first], false);
+fn follow(stream: &mut impl Read, pressure: &Pressure) {
+    let (mut byte, mut is_high) = ([0], false);
     pressure.set_recording(true);
-    loop {
+    while stream.read_exact(&mut byte).is_ok() {
         match (byte[0] == b'1', is_high) {
             (true, false) => pressure.raise(),
             (false, true) => pressure.lower(),
             _ => {}
         }
         is_high = byte[0] == b'1';
-        if stream.read_exact(&mut byte).is_err() {
-            break;
-        }
     }
     pressure.set_recording(false);
     if is_high {
@@ -307,23 +320,23 @@ fn follow(stream: &mut impl Read, first: u8, pressure: &Pressure) {
     }
 }
 
-/// The back-pressure of the recorder of a ring, kept up to date for as long as this process runs, whether recorders start or end meanwhile.
+/// Follows the pressure of the ring's recorder as long as this process runs, across its restarts.
 pub(super) fn pressure_of(ring: Uuid) -> Arc<Pressure> {
     let pressure = Arc::new(Pressure::default());
     let followed = Arc::clone(&pressure);
     let work = move || {
-        let mut is_new = true;
+        let (mut is_new, mut is_warned) = (true, false);
         loop {
-            match connect(ring) {
-                Some((mut stream, first)) => {
+            match connect(ring, &mut is_warned) {
+                Some(mut stream) => {
                     if std::mem::take(&mut is_new) {
                         eprintln!("note: a recorder is writing to this ring; reads yield to it");
                     }
-                    follow(&mut stream, first, &followed);
+                    follow(&mut stream, &followed);
                 }
                 None => followed.set_recording(false),
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(RETRY);
         }
     };
     let thread = std::thread::Builder::new().name("recorder".to_owned());
@@ -338,7 +351,7 @@ pub(super) fn pressure_of(ring: Uuid) -> Arc<Pressure> {
 mod tests {
     use super::*;
 
-    /// Hands over one byte at a time, after a look at the state that the ones before left.
+    /// Yields one byte per read, and notes the pressure before it.
     struct Bytes<'a> {
         left: &'static [u8],
         seen: Vec<bool>,
@@ -356,12 +369,12 @@ mod tests {
     fn readers_follow_what_the_recorder_sends() {
         let pressure = Pressure::default();
         let mut bytes = Bytes {
-            left: b"11011",
+            left: b"011011",
             seen: Vec::new(),
             pressure: &pressure,
         };
-        follow(&mut bytes, b'0', &pressure);
-        assert_eq!(bytes.seen, [false, true, true, false, true, true]);
+        follow(&mut bytes, &pressure);
+        assert_eq!(bytes.seen, [false, false, true, true, false, true, true]);
         assert!(!pressure.is_high(), "it has ended");
     }
 

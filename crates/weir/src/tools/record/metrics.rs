@@ -5,7 +5,7 @@ use weir_record::Progress;
 
 use super::standing::About;
 
-/// The whole page; without figures what is known before any came.
+/// The whole page. Before the first figures, only the ring and its size.
 pub(super) fn page(about: &About, standing: Option<&Progress>) -> String {
     let ring = about.ring.to_string();
     let mut info = Family::new(
@@ -51,7 +51,7 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
     let mut buffers = Family::new(
         "weir_record_buffers",
         Kind::Gauge,
-        "Buffers of 1 MiB, by whether they are in use.",
+        "Number of 1 MiB buffers, by state.",
     );
     buffers.add([("state", "used")], used as u64);
     buffers.add([("state", "free")], (all - used) as u64);
@@ -122,7 +122,7 @@ fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
     );
     let mut waited = counter(
         "weir_record_volume_waited_seconds_total",
-        "The time that each request to a volume took, added up.",
+        "Total time of all requests to a volume. It grows fastest for the slowest volume.",
     );
     let mut held_up = counter(
         "weir_record_volume_held_up_seconds_total",
@@ -137,7 +137,7 @@ fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
         "1: a write failed, and nothing more is recorded on the volume.",
     );
     for (number, (name, figures)) in about.volumes.iter().zip(&standing.volumes).enumerate() {
-        // Names may be equal, without what is secret in them.
+        // Without their secrets, two names may be equal, hence the number.
         let number = number.to_string();
         let labels = [("number", number.as_str()), ("volume", name)];
         written.add(labels, figures.written_bytes);

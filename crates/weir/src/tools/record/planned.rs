@@ -22,8 +22,8 @@ pub(super) struct PlanArguments {
     /// With --plan: the line, such as 100Gb/s [default: rate= of the source, or the interface's speed]
     #[arg(long, value_name = "RATE", requires = "plan", value_parser = units::rate)]
     line: Option<f64>,
-    /// Time for which what was recorded is to be kept: a warning says when the ring holds less, at the rate of the recording or by --plan
-    #[arg(long, value_name = "TIME", value_parser = crate::tools::duration)]
+    /// Time that the ring must hold, such as 7d. A warning says when it holds less, at the recording's rate or by --plan
+    #[arg(long, value_name = "TIME", conflicts_with = "simulated", value_parser = crate::tools::duration)]
     pub(super) retain: Option<Duration>,
 }
 

@@ -1,16 +1,19 @@
 //! A recording as one HTML page, which needs nothing else.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::bail;
 use maud::{Markup, html};
+use uuid::Uuid;
 use weir_block::size::Size;
 use weir_lab::secret;
 use weir_plan::units;
-use weir_record::{Counts, Progress, Recorded, WhenFull};
+use weir_record::{Counts, Progress, Recorded, VolumeFigures, WhenFull};
 use weir_report::drawing::{self, AxisOf, Line};
 use weir_report::words;
+use weir_volume::VolumeUrl;
 
 use super::standing::{About, holds_seconds, lost};
 use crate::tools::present::grouped;
@@ -18,6 +21,8 @@ use crate::tools::report::{check_place, put};
 
 /// Figures that are kept of a recording, however long it is.
 const SAMPLES_MAX: usize = 1024;
+/// Shortest time between the last two figures.
+const SAMPLE_MIN: Duration = Duration::from_millis(500);
 /// Volumes whose rates are drawn.
 const DRAWN_MAX: usize = 16;
 
@@ -33,14 +38,14 @@ const CAUSES: [Cause; 5] = [
 
 /// Figures of a recording over time.
 #[derive(Debug)]
-struct Course {
+struct History {
     samples: Vec<Progress>,
     /// One in so many figures is kept.
     every: u64,
     seen: u64,
 }
 
-impl Course {
+impl History {
     fn add(&mut self, standing: &Progress) {
         if self.seen.is_multiple_of(self.every) {
             self.samples.push(standing.clone());
@@ -63,77 +68,145 @@ impl Course {
 pub(super) struct Report {
     file: PathBuf,
     source: String,
-    course: Arc<Mutex<Course>>,
+    history: Arc<Mutex<History>>,
 }
 
 impl Report {
     /// Fails where the file cannot be written, before anything is recorded.
-    pub(super) fn new(file: PathBuf, source: String) -> anyhow::Result<Self> {
-        check_place(&file, &[])?;
-        let course = Course {
+    pub(super) fn new(
+        file: PathBuf,
+        source: &VolumeUrl,
+        volumes: &[VolumeUrl],
+    ) -> anyhow::Result<Self> {
+        let urls = || volumes.iter().chain([source]);
+        let others: Vec<_> = urls().map(|url| Path::new(url.path())).collect();
+        let same = |other: &&Path| match (file.canonicalize(), other.canonicalize()) {
+            (Ok(file), Ok(other)) => file == other,
+            _ => false,
+        };
+        // A device among them, too.
+        if let Some(other) = others.iter().find(|other| same(other)) {
+            bail!(
+                "--report {} would replace {}; name another file",
+                file.display(),
+                other.display()
+            );
+        }
+        check_place(&file, &others)?;
+        let history = History {
             samples: Vec::new(),
             every: 1,
             seen: 0,
         };
         Ok(Report {
             file,
-            source,
-            course: Arc::new(Mutex::new(course)),
+            source: source.to_string(),
+            history: Arc::new(Mutex::new(history)),
         })
     }
 
     pub(super) fn add(&self, standing: &Progress) {
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-        course.add(standing);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.add(standing);
     }
 
-    pub(super) fn write(&self, about: &About, recorded: &Recorded) -> anyhow::Result<()> {
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-        course.samples.push(Progress {
-            elapsed: recorded.elapsed,
-            counts: recorded.counts,
-            written_bytes: recorded.volumes.iter().map(|one| one.written_bytes).sum(),
-            buffers: (0, 0),
-            volumes: recorded.volumes.clone(),
-            no_segment: recorded.no_segment,
-            room_bytes: 0,
-            is_live: false,
-            source_fill: None,
-        });
-        let page = page(&self.source, about, recorded, &course.samples);
+    /// Writes the page of a recording that ended, or that failed.
+    pub(super) fn write(
+        &self,
+        about: &About,
+        recorded: Result<&Recorded, &anyhow::Error>,
+    ) -> anyhow::Result<()> {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = &mut history.samples;
+        let outcome = match recorded {
+            Ok(recorded) => {
+                // A rate over a very short time says nothing.
+                let is_near = |last: &Progress| last.elapsed + SAMPLE_MIN > recorded.elapsed;
+                samples.pop_if(|last| is_near(last));
+                samples.push(Progress {
+                    elapsed: recorded.elapsed,
+                    counts: recorded.counts,
+                    written_bytes: recorded.volumes.iter().map(|one| one.written_bytes).sum(),
+                    buffers: (0, 0),
+                    volumes: recorded.volumes.clone(),
+                    no_segment: recorded.no_segment,
+                    room_bytes: 0,
+                    is_live: false,
+                    has_ended: true,
+                    source_fill: None,
+                });
+                Outcome {
+                    recording: Some(recorded.recording),
+                    ended: super::ended_text(recorded.ended).to_owned(),
+                    counts: recorded.counts,
+                    bytes: recorded.committed_bytes,
+                    elapsed: recorded.elapsed,
+                    first_lost: recorded.first_lost,
+                    volumes: recorded.volumes.clone(),
+                    failures: recorded.failures.iter().map(ToString::to_string).collect(),
+                }
+            }
+            Err(error) => {
+                let last = samples.last();
+                Outcome {
+                    recording: None,
+                    ended: "it failed".to_owned(),
+                    counts: last.map(|last| last.counts).unwrap_or_default(),
+                    bytes: last.map_or(0, |last| last.written_bytes),
+                    elapsed: last.map_or(Duration::ZERO, |last| last.elapsed),
+                    first_lost: None,
+                    volumes: last.map_or(Vec::new(), |last| last.volumes.clone()),
+                    failures: vec![format!("{error:#}")],
+                }
+            }
+        };
+        let page = page(&self.source, about, &outcome, samples);
         put(&self.file, page.as_bytes())
     }
 }
 
-fn page(source: &str, about: &About, recorded: &Recorded, samples: &[Progress]) -> String {
+/// The end of a recording.
+struct Outcome {
+    /// None where it failed.
+    recording: Option<Uuid>,
+    ended: String,
+    counts: Counts,
+    bytes: u64,
+    elapsed: Duration,
+    first_lost: Option<Duration>,
+    volumes: Vec<VolumeFigures>,
+    failures: Vec<String>,
+}
+
+fn page(source: &str, about: &About, outcome: &Outcome, samples: &[Progress]) -> String {
     let command = secret::without(&std::env::args().collect::<Vec<_>>());
     let body = html! {
         section {
-            p.verdict { (verdict(recorded)) }
-            (table("What came, and what became of it", &[], &summary(source, about, recorded)))
+            p.verdict { (verdict(outcome)) }
+            (table("Received, recorded and lost", &[], &summary(source, about, outcome)))
         }
         section { (rates(samples)) }
         @if (2..=DRAWN_MAX).contains(&about.volumes.len()) {
             section { (volume_rates(about, samples)) }
         }
         section { (buffers(samples)) }
-        @if lost(&recorded.counts) > 0 { section { (losses(samples)) } }
+        @if lost(&outcome.counts) > 0 { section { (losses(samples)) } }
         section {
             h2 { "Volumes" }
             (table(
                 "Each volume",
-                &["written", "mean rate", "its part of the time without a free buffer", "state"],
-                &volumes(about, recorded),
+                &["written", "mean rate", "its share of the time without a free buffer", "state"],
+                &volumes(about, outcome),
             ))
         }
-        @if !recorded.failures.is_empty() {
+        @if !outcome.failures.is_empty() {
             section.caveats {
                 h2 { "Failures" }
-                ul { @for failure in &recorded.failures { li { (secret::without_in_text(&failure.to_string())) } } }
+                ul { @for failure in &outcome.failures { li { (secret::without_in_text(failure)) } } }
             }
         }
         section.plain {
-            h2 { "How it was made" }
+            h2 { "Command" }
             pre { (command.join(" ")) }
             p.quiet.small { "This page needs no network and no other file." }
         }
@@ -142,16 +215,16 @@ fn page(source: &str, about: &About, recorded: &Recorded, samples: &[Progress]) 
     drawing::page(&format!("Recording of {source}"), &subtitle, &body)
 }
 
-fn verdict(recorded: &Recorded) -> String {
-    let counts = &recorded.counts;
+fn verdict(outcome: &Outcome) -> String {
+    let counts = &outcome.counts;
     match lost(counts) {
-        0 => format!("Nothing was lost of {}.", grouped(counts.received)),
+        0 => format!("No losses; {} received.", grouped(counts.received)),
         lost => {
-            let first = recorded.first_lost.map_or(String::new(), |at| {
+            let first = outcome.first_lost.map_or(String::new(), |at| {
                 format!(", the first after {}", words::seconds(at.as_secs_f64()))
             });
             format!(
-                "{} were lost of {}{first}.",
+                "{} of {} lost{first}.",
                 grouped(lost),
                 grouped(counts.received)
             )
@@ -159,27 +232,26 @@ fn verdict(recorded: &Recorded) -> String {
     }
 }
 
-fn summary(source: &str, about: &About, recorded: &Recorded) -> Vec<Vec<String>> {
-    let counts = &recorded.counts;
-    let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
+fn summary(source: &str, about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
+    let counts = &outcome.counts;
+    let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
     let mut rows = vec![
         ["source", source].map(str::to_owned).to_vec(),
         vec!["ring".to_owned(), about.ring.to_string()],
-        vec!["recording".to_owned(), recorded.recording.to_string()],
         vec![
-            "ended".to_owned(),
-            super::ended_text(recorded.ended).to_owned(),
+            "recording".to_owned(),
+            outcome
+                .recording
+                .map_or("-".to_owned(), |id| id.to_string()),
         ],
+        vec!["ended".to_owned(), outcome.ended.clone()],
         vec!["time".to_owned(), words::seconds(seconds)],
         vec!["received".to_owned(), grouped(counts.received)],
         vec!["recorded".to_owned(), grouped(counts.kept)],
-        vec![
-            "committed".to_owned(),
-            Size(recorded.committed_bytes).to_string(),
-        ],
+        vec!["committed".to_owned(), Size(outcome.bytes).to_string()],
         vec![
             "mean rate".to_owned(),
-            words::rate(recorded.committed_bytes as f64 / seconds),
+            words::rate(outcome.bytes as f64 / seconds),
         ],
     ];
     if counts.filtered > 0 {
@@ -194,30 +266,25 @@ fn summary(source: &str, about: &About, recorded: &Recorded) -> Vec<Vec<String>>
         }
     }
     let full = match about.when_full {
-        WhenFull::GoRound => "the ring holds, at this rate",
-        WhenFull::Stop => "the ring is full after, at this rate",
+        WhenFull::GoRound => "recording time that fits the ring at this rate",
+        WhenFull::Stop => "time to fill an empty ring at this rate",
     };
-    if let Some(holds) = holds_seconds(about.capacity_bytes, recorded.committed_bytes, seconds) {
+    if let Some(holds) = holds_seconds(about.capacity_bytes, outcome.bytes, seconds) {
         rows.push(vec![full.to_owned(), units::time_text(holds)]);
     }
     rows
 }
 
-fn volumes(about: &About, recorded: &Recorded) -> Vec<Vec<String>> {
-    let seconds = recorded.elapsed.as_secs_f64().max(1e-9);
-    let named = about.volumes.iter().zip(&recorded.volumes);
-    let row = |(name, figures): (&String, &weir_record::VolumeFigures)| {
+fn volumes(about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
+    let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
+    let named = about.volumes.iter().zip(&outcome.volumes);
+    let row = |(name, figures): (&String, &VolumeFigures)| {
         vec![
             name.clone(),
             Size(figures.written_bytes).to_string(),
             words::rate(figures.written_bytes as f64 / seconds),
             words::seconds(figures.held_up.as_secs_f64()),
-            if figures.has_failed {
-                "failed"
-            } else {
-                "whole"
-            }
-            .to_owned(),
+            if figures.has_failed { "failed" } else { "ok" }.to_owned(),
         ]
     };
     named.map(row).collect()
@@ -373,22 +440,23 @@ mod tests {
             no_segment: Duration::ZERO,
             room_bytes: 0,
             is_live: false,
+            has_ended: false,
             source_fill: None,
         }
     }
 
     #[test]
     fn a_long_recording_is_drawn_from_few_figures() {
-        let mut course = Course {
+        let mut history = History {
             samples: Vec::new(),
             every: 1,
             seen: 0,
         };
         for seconds in 0..100_000 {
-            course.add(&sample(seconds));
-            assert!(course.samples.len() < SAMPLES_MAX);
+            history.add(&sample(seconds));
+            assert!(history.samples.len() < SAMPLES_MAX);
         }
-        let times: Vec<_> = course.samples.iter().map(|one| one.elapsed).collect();
+        let times: Vec<_> = history.samples.iter().map(|one| one.elapsed).collect();
         let step = times[1] - times[0];
         assert_eq!(times[0], Duration::ZERO);
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] == step));

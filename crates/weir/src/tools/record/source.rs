@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 
 use anyhow::{Context, bail};
 use weir_block::size::Size;
@@ -54,7 +55,7 @@ fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError>
 }
 
 /// A file, or standard input.
-/// A file, or standard input; true: a sender is at its other end.
+/// Opens a file or standard input. True: a pipe or a socket, whose sender may lose data when it is read slowly.
 fn input_of(path: &str) -> anyhow::Result<(Box<dyn Read + Send>, bool)> {
     let file = if path == "-" {
         io::stdin().as_fd().try_clone_to_owned().map(File::from)
@@ -62,7 +63,8 @@ fn input_of(path: &str) -> anyhow::Result<(Box<dyn Read + Send>, bool)> {
         File::open(path)
     };
     let file = file.with_context(|| format!("cannot open {path}"))?;
-    let is_live = !file.metadata().is_ok_and(|about| about.is_file());
+    let kind = file.metadata().map(|about| about.file_type());
+    let is_live = kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket());
     Ok((Box::new(file), is_live))
 }
 
@@ -235,7 +237,7 @@ fn udp_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     parameters.finish()?;
     let words = || {
         format!(
-            "no address to receive at: '{}'; write ADDRESS:PORT",
+            "'{}' is not an address to receive at; write udp:ADDRESS:PORT",
             url.path()
         )
     };
@@ -265,7 +267,7 @@ fn udp_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     }
     if wanted.streams > 1 && (is_multicast || content == Content::Bytes) {
         bail!(
-            "--reactors above 1 works for packets of unicast addresses only, not for {url}; leave --reactors out"
+            "--reactors above 1 needs a unicast address and content=packets; leave --reactors out for {url}"
         );
     }
     let buffer = buffer.unwrap_or(RECEIVE_BUFFER_USUAL);
@@ -275,7 +277,8 @@ fn udp_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         buffer_bytes: buffer as u32,
         sockets: wanted.streams,
     };
-    let sockets = DatagramSocket::open(&options).map_err(udp_explained)?;
+    let sockets =
+        DatagramSocket::open(&options).map_err(|error| udp_explained(error, address.port()))?;
     let given = sockets[0].buffer_bytes()? as u64;
     if given < buffer {
         eprintln!(
@@ -311,15 +314,15 @@ fn is_link_local(address: &SocketAddr) -> bool {
 }
 
 /// Adds the way out to an error of opening a UDP socket.
-fn udp_explained(error: io::Error) -> anyhow::Error {
+fn udp_explained(error: io::Error, port: u16) -> anyhow::Error {
     let way_out = match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another program receives there: `ss -ulnp` shows it; end it, or record another port"
         }
         io::ErrorKind::AddrNotAvailable => {
-            "this machine does not have the address: `ip address` lists those that it has"
+            "this machine does not have the address: `ip address` lists its addresses"
         }
-        io::ErrorKind::PermissionDenied => {
+        io::ErrorKind::PermissionDenied if port < 1024 => {
             "a port below 1024 needs CAP_NET_BIND_SERVICE: run as root, or give it to the program with `setcap cap_net_bind_service+ep PROGRAM`"
         }
         _ => return error.into(),

@@ -1,5 +1,6 @@
 //! A recording under way, in words: a line, at a terminal one more for each volume, and warnings.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -7,19 +8,22 @@ use weir_lab::secret::without_in_text;
 use weir_plan::units;
 use weir_record::{Content, Counts, Progress, Ring, VolumeFigures, WhenFull};
 
+use super::things;
 use crate::tools::present::{self, Line, grouped};
 
 /// Volumes that have a line at a terminal.
 const ROWS_MAX: usize = 16;
-/// Share of the buffers in use, in percent, from which on a loss is near, and below which it no longer is.
+/// Percent of the buffers in use at which a warning is given, and below which it may be given again.
 const NEAR: usize = 75;
 const OVER: usize = 50;
-/// Time without a segment to write to, of the time since the last figures, that is warned of.
+/// Time without a segment since the last figures that causes a warning.
 const STUCK: Duration = Duration::from_millis(100);
-/// Seconds before a ring is full at which that is warned of.
+/// Seconds before a full ring at which a warning is given.
 const FULL_SOON: f64 = 60.0;
-/// Time after which the rate of a recording is compared with what is to be kept.
-const RETAIN_AFTER: Duration = Duration::from_secs(5);
+/// Time after which the rate is steady enough to say what the ring holds.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
+/// Figures over which the rate is taken that says when a ring is full.
+const RATE_FIGURES: usize = 10;
 /// A volume is behind the others when its figure is so many times the mean.
 const BEHIND: f64 = 1.5;
 
@@ -32,7 +36,7 @@ pub(super) struct About {
     pub(super) when_full: WhenFull,
     /// Names of the volumes without their secrets, in the ring's order.
     pub(super) volumes: Vec<String>,
-    /// Time for which what was recorded is to be kept.
+    /// Time that the ring must hold (--retain).
     pub(super) retain: Option<Duration>,
 }
 
@@ -72,12 +76,13 @@ pub(super) fn holds_seconds(capacity: u64, bytes: u64, seconds: f64) -> Option<f
     (bytes > 0).then(|| capacity as f64 * seconds / bytes as f64)
 }
 
-/// Warnings that were given. Each is given once, and again when it was over meanwhile.
+/// Warnings already given. A warning is repeated only after its cause has gone; that of a loss is given once.
 #[derive(Default)]
 struct Warned {
     buffers: bool,
     segment: bool,
-    loss: bool,
+    /// Losses that were last warned of.
+    lost: u64,
     full: bool,
     retain: bool,
     failed: usize,
@@ -87,11 +92,13 @@ struct Warned {
 #[derive(Default)]
 pub(super) struct View {
     last: Option<Progress>,
+    /// Times of the last figures, and the bytes that were written by then.
+    written: VecDeque<(Duration, u64)>,
     warned: Warned,
 }
 
 /// Figures of a recording, as they are shown.
-struct Standing<'a> {
+struct Status<'a> {
     now: &'a Progress,
     /// Bytes a second that were written since the figures before, to all volumes and to each.
     rate: f64,
@@ -100,14 +107,30 @@ struct Standing<'a> {
     no_segment: Duration,
     /// The volume that was behind the others since then.
     behind: Option<&'a str>,
-    /// Seconds until the ring is full, at this rate.
-    left: f64,
+    /// Seconds until the ring is full, at the rate of the last figures; none where nothing was written.
+    left: Option<f64>,
     /// Seconds that the ring holds, at the rate of the whole recording.
     holds: Option<f64>,
     failed: usize,
 }
 
 impl View {
+    /// Bytes a second over the last figures; none where nothing was written.
+    fn rate(&mut self, now: &Progress) -> Option<f64> {
+        self.written.push_back((now.elapsed, now.written_bytes));
+        if self.written.len() > RATE_FIGURES {
+            self.written.pop_front();
+        }
+        let (since, before) = self.written[0];
+        let (since, before) = match self.written.len() {
+            1 => (Duration::ZERO, 0),
+            _ => (since, before),
+        };
+        let seconds = now.elapsed.saturating_sub(since).as_secs_f64();
+        let bytes = now.written_bytes - before;
+        (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds)
+    }
+
     /// The line of these figures, and warnings of what they announce.
     pub(super) fn line(&mut self, about: &About, now: &Progress) -> (Line, Vec<String>) {
         let last = self.last.replace(now.clone());
@@ -127,7 +150,7 @@ impl View {
         let rates: Vec<_> = numbered().map(rate).collect();
         let waited: Vec<_> = numbered().map(waited).collect();
         let rate = rates.iter().sum();
-        let standing = Standing {
+        let status = Status {
             now,
             rate,
             rates,
@@ -135,7 +158,7 @@ impl View {
                 .no_segment
                 .saturating_sub(last.as_ref().map_or(Duration::ZERO, |last| last.no_segment)),
             behind: about.behind(&now.volumes, &waited),
-            left: now.room_bytes as f64 / rate,
+            left: self.rate(now).map(|rate| now.room_bytes as f64 / rate),
             holds: holds_seconds(
                 about.capacity_bytes,
                 now.written_bytes,
@@ -146,13 +169,13 @@ impl View {
         let line = Line {
             elapsed: now.elapsed,
             fraction: now.written_bytes as f64 / about.capacity_bytes.max(1) as f64,
-            text: standing.text(about),
+            text: status.text(about),
         };
-        (line, self.warned.warnings(about, &standing))
+        (line, self.warned.warnings(about, &status))
     }
 }
 
-impl Standing<'_> {
+impl Status<'_> {
     fn text(&self, about: &About) -> String {
         let Progress {
             counts, buffers, ..
@@ -165,25 +188,24 @@ impl Standing<'_> {
             buffers.1
         );
         if let Some(fill) = self.now.source_fill.filter(|&fill| fill >= 0.1) {
-            text.push_str(&format!(
-                "; {:.0}% of the kernel's buffer waits",
-                fill * 100.0
-            ));
+            text.push_str(&format!("; kernel buffer {:.0}% full", fill * 100.0));
         }
         match (about.when_full, self.holds) {
             (WhenFull::GoRound, Some(holds)) => {
                 text.push_str(&format!("; the ring holds {}", units::time_text(holds)));
             }
-            (WhenFull::Stop, _) if self.rate > 0.0 => {
-                text.push_str(&format!("; full in {}", units::time_text(self.left)));
-            }
             _ => {}
+        }
+        if about.when_full == WhenFull::Stop
+            && let Some(left) = self.left
+        {
+            text.push_str(&format!("; full in {}", units::time_text(left)));
         }
         if lost(counts) > 0 {
             text.push_str(&format!("; {} lost", grouped(lost(counts))));
         }
         if self.failed > 0 {
-            text.push_str(&format!("; {} volumes failed", self.failed));
+            text.push_str(&format!("; failed volumes: {}", self.failed));
         }
         let volumes = about.volumes.iter().zip(&self.now.volumes).zip(&self.rates);
         for ((name, figures), rate) in volumes.take(ROWS_MAX) {
@@ -191,59 +213,65 @@ impl Standing<'_> {
         }
         if about.volumes.len() > ROWS_MAX {
             let more = about.volumes.len() - ROWS_MAX;
-            text.push_str(&format!("\n  and {more} more volumes"));
+            text.push_str(&format!("\n  volumes not shown: {more}"));
         }
         text
     }
 }
 
 impl Warned {
-    fn warnings(&mut self, about: &About, standing: &Standing<'_>) -> Vec<String> {
+    fn warnings(&mut self, about: &About, status: &Status<'_>) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |is_so: bool, warned: &mut bool, text: &dyn Fn() -> String| {
             if is_so && !std::mem::replace(warned, true) {
                 warnings.push(format!("warning: {}", text()));
             }
         };
-        let (used, all) = standing.now.buffers;
-        let behind = |words: &str| {
-            let name = standing.behind.map(|name| format!("{words} {name}"));
+        let (used, all) = status.now.buffers;
+        let behind = |before: &str, after: &str| {
+            let name = status.behind.map(|name| format!("{before} {name}{after}"));
             name.unwrap_or_default()
         };
         self.buffers &= used * 100 >= all * OVER;
-        let is_near = standing.now.is_live && used * 100 >= all * NEAR;
+        let is_near = status.now.is_live && used * 100 >= all * NEAR;
         warn(is_near, &mut self.buffers, &|| {
-            let most = behind(", most of them for");
-            format!(
-                "{used} of {all} buffers wait for the volumes{most}; when none is free, data is lost"
-            )
+            let most = behind(", more of them for", " than for any other");
+            format!("{used} of {all} buffers are in use{most}; when none is free, data may be lost")
         });
-        self.segment &= !standing.no_segment.is_zero();
-        let is_stuck = standing.now.is_live && standing.no_segment >= STUCK;
+        self.segment &= !status.no_segment.is_zero();
+        let is_stuck = status.now.is_live && status.no_segment >= STUCK;
         warn(is_stuck, &mut self.segment, &|| {
-            let most = behind(", most of the time because of");
+            let most = behind("; the slowest volume is", "");
             format!(
-                "the oldest segments are not given up fast enough{most}; while there is none to write to, data is lost"
+                "no segment is free to write to, because the oldest are not freed fast enough; data may be lost{most}"
             )
         });
-        let lost = lost(&standing.now.counts);
-        warn(lost > 0, &mut self.loss, &|| {
-            format!(
-                "{} lost so far{}",
-                grouped(lost),
-                behind("; the slowest volume is")
-            )
+        let lost = lost(&status.now.counts);
+        let slowest = if status.now.counts.slow_lost > 0 {
+            behind("; the slowest volume is", "")
+        } else {
+            String::new()
+        };
+        // Again when they have grown by much.
+        let mut is_warned = lost < self.lost.saturating_mul(10);
+        warn(lost > 0, &mut is_warned, &|| {
+            let things = things(about.content);
+            format!("{} {things} lost so far{slowest}", grouped(lost))
         });
-        let left = standing.left;
-        let ends = about.when_full == WhenFull::Stop;
-        self.full &= left < 2.0 * FULL_SOON;
-        warn(ends && left < FULL_SOON, &mut self.full, &|| {
-            let left = units::time_text(left);
+        if lost >= self.lost.saturating_mul(10) {
+            self.lost = lost;
+        }
+        let left = status.left.filter(|_| !status.now.has_ended);
+        let ends = about.when_full == WhenFull::Stop && status.now.elapsed >= STEADY_AFTER;
+        self.full &= left.is_none_or(|left| left < 2.0 * FULL_SOON);
+        let is_soon = ends && left.is_some_and(|left| left < FULL_SOON);
+        warn(is_soon, &mut self.full, &|| {
+            let left = units::time_text(left.unwrap_or_default());
             format!("the ring is full in {left}, and the recording ends then")
         });
         let retain = about.retain.map(|retain| retain.as_secs_f64());
-        let retain = retain.filter(|_| standing.now.elapsed >= RETAIN_AFTER);
-        let short = standing.holds.zip(retain);
+        let retain = retain.filter(|_| status.now.elapsed >= STEADY_AFTER);
+        let short = status.holds.zip(retain);
         let short = short.filter(|(holds, retain)| holds < retain);
         self.retain &= short.is_some();
         warn(short.is_some(), &mut self.retain, &|| {
@@ -251,13 +279,13 @@ impl Warned {
             let (holds, retain) = (units::time_text(holds), units::time_text(retain));
             format!("at this rate the ring holds {holds}, less than --retain {retain}")
         });
-        if standing.failed > std::mem::replace(&mut self.failed, standing.failed) {
-            let volumes = about.volumes.iter().zip(&standing.now.volumes);
+        if status.failed > std::mem::replace(&mut self.failed, status.failed) {
+            let volumes = about.volumes.iter().zip(&status.now.volumes);
             let failed = volumes.filter(|(_, one)| one.has_failed);
             let names: Vec<_> = failed.map(|(name, _)| name.as_str()).collect();
             let names = names.join(", ");
             warnings.push(format!(
-                "warning: failed, and nothing more is recorded there: {names}"
+                "warning: {names}: a write failed; nothing more is recorded there"
             ));
         }
         warnings
@@ -337,6 +365,7 @@ mod tests {
             no_segment: Duration::ZERO,
             room_bytes: 600 << 20,
             is_live: true,
+            has_ended: false,
             source_fill: None,
         }
     }
@@ -356,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_warned_of_once() {
+    fn each_warning_is_given_once() {
         let mut about = about(&["a", "b"]);
         about.retain = Some(Duration::from_secs(3600));
         let mut view = View::default();
@@ -366,22 +395,25 @@ mod tests {
         now.buffers.0 = 50;
         now.volumes[1].waited = Duration::from_secs(5);
         let text = warnings(&now);
-        let words = "50 of 64 buffers wait for the volumes, most of them for b";
+        let words = "50 of 64 buffers are in use, more of them for b than for any other;";
         assert!(text.contains(words), "{text}");
         now.elapsed = Duration::from_secs(3);
         assert_eq!(warnings(&now), "");
         now.no_segment = Duration::from_millis(200);
         let text = warnings(&now);
         assert!(
-            text.contains("segments are not given up fast enough;"),
+            text.contains("the oldest are not freed fast enough"),
             "{text}"
         );
         now.volumes[0].has_failed = true;
         let text = warnings(&now);
-        assert!(text.contains("nothing more is recorded there: a"), "{text}");
+        assert!(
+            text.contains("a: a write failed; nothing more is recorded there"),
+            "{text}"
+        );
         now.counts.slow_lost = 7;
         let text = warnings(&now);
-        assert!(text.contains("7 lost so far"), "{text}");
+        assert!(text.contains("7 packets lost so far"), "{text}");
         now.elapsed = Duration::from_secs(6);
         now.volumes[0].written_bytes = 6 << 20;
         now.written_bytes = 6 << 20;
@@ -410,9 +442,15 @@ mod tests {
         let (line, warnings) = view.line(&about, &standing(2, [2, 0]));
         assert!(line.text.contains("full in 10 min"), "{}", line.text);
         assert!(warnings.is_empty());
-        let mut soon = standing(3, [3, 0]);
+        let mut soon = standing(6, [6, 0]);
         soon.room_bytes = 30 << 20;
         let text = view.line(&about, &soon).1.join("\n");
         assert!(text.contains("the ring is full in 30 s"), "{text}");
+        // It is said once, even if nothing is written for a time, and not when the recording has ended.
+        soon.elapsed = Duration::from_secs(30);
+        assert!(view.line(&about, &soon).1.is_empty());
+        let mut view = View::default();
+        soon.has_ended = true;
+        assert!(view.line(&about, &soon).1.is_empty());
     }
 }

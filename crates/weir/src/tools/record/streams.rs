@@ -42,6 +42,7 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
             // Of one ring.
             room_bytes: sum.room_bytes.min(one.room_bytes),
             is_live: one.is_live,
+            has_ended: sum.has_ended && one.has_ended,
             source_fill: sum
                 .source_fill
                 .into_iter()
@@ -68,7 +69,7 @@ pub(super) fn record(
 ) -> anyhow::Result<Recorded> {
     let Prepared { streams, parts, .. } = prepared;
     let latest = Arc::new(Mutex::new(vec![None; parts.len()]));
-    // One of them shows the sum of all.
+    // The first stream shows the sum of all.
     let mut show = Some(show);
     let remotes = session.remotes();
     let mut calls = Vec::new();
