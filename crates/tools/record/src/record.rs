@@ -213,8 +213,10 @@ pub async fn record_stream(
         reactor,
     };
     run.writer.begin().await;
-    // What the kernel had no room for meanwhile is lost to the volumes.
-    run.is_behind = run.reactor.now() > run.began;
+    // The volumes are to blame for what the kernel had no room for meanwhile.
+    run.is_behind = true;
+    run.count_left_out(source);
+    run.is_behind = false;
     let ended = run.take_all(source, stop, &mut progress).await;
     run.tell_counts(source, true);
     run.writer.finish().await;
@@ -235,6 +237,51 @@ pub async fn record_stream(
         no_segment: figures.no_segment,
         failures: run.writer.take_failures(),
     })
+}
+
+/// A packet, or bytes, that came from a source.
+struct Item {
+    /// Its bytes, and the bytes that it had where it came from.
+    length: usize,
+    came: usize,
+    /// Packets that the source lost before it.
+    lost_before: u64,
+    /// The packet's time.
+    time: Option<u64>,
+}
+
+/// The outcome of a first try to take something.
+enum Tried {
+    Done(Result<usize, Refused>),
+    /// There is no room for it yet.
+    Held(Held),
+}
+
+/// A packet, or bytes, to be taken when there is room.
+enum Held {
+    Packet {
+        packet: Packet<'static>,
+        data: Vec<u8>,
+    },
+    Bytes {
+        data: Vec<u8>,
+        time: u64,
+    },
+}
+
+impl Held {
+    fn give(&self, writer: &mut Writer) -> Result<usize, Refused> {
+        match self {
+            Held::Packet { packet, data } => {
+                let packet = Packet {
+                    data,
+                    ..packet.clone()
+                };
+                writer.packet(&packet).map(|()| data.len())
+            }
+            Held::Bytes { data, time } => writer.bytes(data, *time),
+        }
+    }
 }
 
 struct Run {
@@ -295,8 +342,7 @@ impl Run {
                 wall = self.reactor.system().wall_clock();
                 continue;
             }
-            // Its fate, its bytes and those that came, and the packets that the source lost before it.
-            let (taken, length, came, lost_before) = match source.next(now, wall)? {
+            let (item, tried) = match source.next(now, wall)? {
                 Next::End => return Ok(Ended::Source),
                 Next::Wait(until) => {
                     let until = until.min(self.wakes_at(now));
@@ -340,51 +386,22 @@ impl Run {
                 Next::Packet(packet) if self.stops_before.is_some_and(|end| packet.time >= end) => {
                     return Ok(Ended::Stopped);
                 }
-                Next::Packet(mut packet) => {
-                    let (length, packet_time) = (packet.data.len(), packet.time);
-                    let lost_before = packet.dropped.unwrap_or_default();
-                    let lost = lost_before + self.lost_since + self.lost_before(packet.time);
-                    packet.dropped = (lost > 0).then_some(lost);
-                    let came = packet.length as usize;
-                    let mut taken = self.writer.packet(&packet).map(|()| length);
-                    if taken == Err(Refused::Later) && waits {
-                        // A copy, so that the source can be asked for its counts meanwhile.
-                        let data = packet.data.to_vec();
-                        let packet = Packet {
-                            interface: packet.interface,
-                            time: packet.time,
-                            length: packet.length,
-                            data: &data,
-                            flags: packet.flags,
-                            dropped: packet.dropped,
-                        };
-                        let take = |writer: &mut Writer| writer.packet(&packet).map(|()| length);
-                        taken = self.take_later(source, stop, take, progress).await;
-                    }
-                    if taken.is_ok() {
-                        self.lost_since = 0;
-                        self.forget_lost_before(packet_time);
-                    }
-                    (taken, length, came, lost_before)
-                }
+                Next::Packet(packet) => self.try_packet(packet, waits),
                 Next::Bytes(_, Some(time)) if self.stops_before.is_some_and(|end| time >= end) => {
                     return Ok(Ended::Stopped);
                 }
                 Next::Bytes(bytes, time) => {
                     let time = time.unwrap_or(wall.as_nanos() as u64);
-                    let length = bytes.len();
-                    let mut taken = self.writer.bytes(bytes, time);
-                    if taken == Err(Refused::Later) && waits {
-                        let bytes = bytes.to_vec();
-                        let take = |writer: &mut Writer| writer.bytes(&bytes, time);
-                        taken = self.take_later(source, stop, take, progress).await;
-                    }
-                    (taken, length, 0, 0)
+                    self.try_bytes(bytes, time, waits)
                 }
+            };
+            let taken = match tried {
+                Tried::Done(taken) => taken,
+                Tried::Held(held) => self.take_later(source, stop, &held, progress).await,
             };
             let (bytes, is_lost) = match taken {
                 Ok(bytes) => (bytes, false),
-                Err(Refused::Later) if loses_when_late => (length, true),
+                Err(Refused::Later) if loses_when_late => (item.length, true),
                 Err(Refused::Later) => {
                     self.count_rest(source);
                     return Ok(Ended::Stopped);
@@ -393,18 +410,67 @@ impl Run {
                 Err(Refused::Failed) => return Ok(Ended::Failed),
             };
             if is_lost {
-                self.lost_since += 1 + lost_before;
+                self.lost_since += 1 + item.lost_before;
                 self.first_lost.get_or_insert(now - self.began);
+            }
+            if !is_lost && let Some(time) = item.time {
+                self.lost_since = 0;
+                self.forget_lost_before(time);
             }
             self.writer.count(|counts| {
                 counts.received += 1;
                 counts.received_bytes += bytes as u64;
-                counts.source_lost += lost_before;
+                counts.source_lost += item.lost_before;
                 counts.slow_lost += u64::from(is_lost);
             });
             source.taken(bytes);
-            turn += bytes.max(came).max(64);
+            turn += bytes.max(item.came).max(64);
         }
+    }
+
+    /// Tries to take a packet. Where there is no room and the source waits, it is copied, so that the source can be asked for its counts meanwhile.
+    fn try_packet(&mut self, mut packet: Packet<'_>, waits: bool) -> (Item, Tried) {
+        let item = Item {
+            length: packet.data.len(),
+            came: packet.length as usize,
+            lost_before: packet.dropped.unwrap_or_default(),
+            time: Some(packet.time),
+        };
+        let lost = item.lost_before + self.lost_since + self.lost_before(packet.time);
+        packet.dropped = (lost > 0).then_some(lost);
+        let tried = match self.writer.packet(&packet) {
+            Err(Refused::Later) if waits => Tried::Held(Held::Packet {
+                data: packet.data.to_vec(),
+                packet: Packet {
+                    data: &[],
+                    interface: packet.interface,
+                    time: packet.time,
+                    length: packet.length,
+                    flags: packet.flags,
+                    dropped: packet.dropped,
+                },
+            }),
+            taken => Tried::Done(taken.map(|()| item.length)),
+        };
+        (item, tried)
+    }
+
+    /// The same for bytes.
+    fn try_bytes(&mut self, bytes: &[u8], time: u64, waits: bool) -> (Item, Tried) {
+        let item = Item {
+            length: bytes.len(),
+            came: 0,
+            lost_before: 0,
+            time: None,
+        };
+        let tried = match self.writer.bytes(bytes, time) {
+            Err(Refused::Later) if waits => Tried::Held(Held::Bytes {
+                data: bytes.to_vec(),
+                time,
+            }),
+            taken => Tried::Done(taken),
+        };
+        (item, tried)
     }
 
     /// Takes something for which there is no room yet, as soon as there is, until the recording is to stop.
@@ -412,7 +478,7 @@ impl Run {
         &mut self,
         source: &mut Source,
         stop: &Stop,
-        take: impl Fn(&mut Writer) -> Result<usize, Refused>,
+        held: &Held,
         progress: &mut impl FnMut(Progress),
     ) -> Result<usize, Refused> {
         while self.may_wait(source.linger(), stop) {
@@ -424,7 +490,7 @@ impl Run {
                 self.count_left_out(source);
             }
             self.show(now, source, progress);
-            match take(&mut self.writer) {
+            match held.give(&mut self.writer) {
                 Err(Refused::Later) => {}
                 done => return done,
             }

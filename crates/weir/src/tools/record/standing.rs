@@ -190,11 +190,10 @@ impl Status<'_> {
         if let Some(fill) = self.now.source_fill.filter(|&fill| fill >= 0.1) {
             text.push_str(&format!("; kernel buffer {:.0}% full", fill * 100.0));
         }
-        match (about.when_full, self.holds) {
-            (WhenFull::GoRound, Some(holds)) => {
-                text.push_str(&format!("; the ring holds {}", units::time_text(holds)));
-            }
-            _ => {}
+        if about.when_full == WhenFull::GoRound
+            && let Some(holds) = self.holds
+        {
+            text.push_str(&format!("; the ring holds {}", units::time_text(holds)));
         }
         if about.when_full == WhenFull::Stop
             && let Some(left) = self.left
