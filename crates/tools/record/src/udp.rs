@@ -116,10 +116,10 @@ impl Udp {
         if is_new && !self.advance()? {
             return Ok(Next::Read);
         }
-        let datagram = self.socket.current().expect("it is at one");
         if is_new {
-            self.left = datagram.room.len() - DatagramSocket::HEADROOM;
+            self.left = self.current_bytes();
         }
+        let datagram = self.socket.current().expect("it is at one");
         if self.left == 0 {
             return Ok(Next::LeftOut(0, datagram.time));
         }

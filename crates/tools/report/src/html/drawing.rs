@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::page;
 use super::plot::{Axis, LEFT, Plot, Point, RIGHT, Series, TOP, bottom, colour};
 use super::scale::Scale;
+use super::tables;
 
 const HEIGHT: f64 = 420.0;
 /// Radius of a point.
@@ -36,6 +37,13 @@ pub struct AxisOf {
 #[must_use]
 pub fn page(title: &str, subtitle: &str, body: &Markup) -> String {
     page::framed(title, subtitle, body).into_string()
+}
+
+/// A table with a name for each row; `heading` has one for each column.
+#[must_use]
+pub fn table(caption: &str, heading: &[&str], rows: &[Vec<String>]) -> Markup {
+    let heading: Vec<_> = heading.iter().map(|&name| name.to_owned()).collect();
+    tables::table(caption, &heading, rows)
 }
 
 /// Lines over two axes, with buttons that switch them off. `kind` names the drawing for scripts, `described` says it in words.

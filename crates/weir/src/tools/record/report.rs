@@ -183,7 +183,7 @@ fn page(source: &str, about: &About, outcome: &Outcome, samples: &[Progress]) ->
     let body = html! {
         section {
             p.verdict { (verdict(outcome)) }
-            (table("Received, recorded and lost", &[], &summary(source, about, outcome)))
+            (drawing::table("Received, recorded and lost", &["figure", "value"], &summary(source, about, outcome)))
         }
         section { (rates(samples)) }
         @if (2..=DRAWN_MAX).contains(&about.volumes.len()) {
@@ -193,9 +193,9 @@ fn page(source: &str, about: &About, outcome: &Outcome, samples: &[Progress]) ->
         @if lost(&outcome.counts) > 0 { section { (losses(samples)) } }
         section {
             h2 { "Volumes" }
-            (table(
+            (drawing::table(
                 "Each volume",
-                &["written", "mean rate", "its share of the time without a free buffer", "state"],
+                &["volume", "written", "mean rate", "its share of the time without a free buffer", "state"],
                 &volumes(about, outcome),
             ))
         }
@@ -288,28 +288,6 @@ fn volumes(about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
         ]
     };
     named.map(row).collect()
-}
-
-fn table(caption: &str, heading: &[&str], rows: &[Vec<String>]) -> Markup {
-    html! {
-        div.wide {
-            table {
-                caption { (caption) }
-                @if !heading.is_empty() {
-                    thead { tr { th {} @for cell in heading { th scope="col" { (cell) } } } }
-                }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            @for (column, cell) in row.iter().enumerate() {
-                                @if column == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
 }
 
 const TIME: AxisOf = AxisOf {
