@@ -10,6 +10,12 @@ use weir_digest::Digest;
 
 /// Bytes of a superblock, and of a commit record; chunks begin at multiples of it.
 pub(crate) const BLOCK_BYTES: usize = 4096;
+/// Bytes of a segment: at least and at most.
+pub(crate) const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = (4 << 20)..=(1 << 30);
+/// Bytes of a chunk at most.
+const CHUNK_DATA_BYTES_MAX: u32 = 1 << 20;
+/// Sequences, and generations of superblocks, at most: larger ones are damage. A ring is recorded onto up to half of it.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Volumes of a ring at most.
 pub(crate) const MEMBERS_MAX: u32 = 1024;
 /// Places of the two superblocks.
@@ -178,6 +184,12 @@ impl Superblock {
         (self.capacity() / AHEAD_PART).clamp(1, AHEAD_MAX)
     }
 
+    /// Bytes of a volume that it uses.
+    pub(crate) fn end(&self) -> u64 {
+        let slots = self.slots.saturating_mul(self.segment_bytes.into());
+        slots.saturating_add(SLOTS_AT)
+    }
+
     /// The volume and the place on it of a segment.
     pub(crate) fn place(&self, sequence: u64) -> (u32, u64) {
         let members = u64::from(self.members);
@@ -226,8 +238,10 @@ impl Superblock {
             && members <= MEMBERS_MAX
             && superblock.slots > 0
             && superblock.slots <= 1 << 40
+            && superblock.generation <= NUMBER_MAX
+            && superblock.tail <= NUMBER_MAX
             && segment_bytes.is_multiple_of(BLOCK_BYTES as u32)
-            && segment_bytes > COMMIT_BLOCKS * BLOCK_BYTES as u32;
+            && SEGMENT_BYTES.contains(&segment_bytes);
         match is_sound {
             true => Ok(superblock),
             false => Err(Defect::Damaged),
@@ -260,16 +274,27 @@ pub struct Counts {
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.kept += other.kept;
-        self.source_lost += other.source_lost;
-        self.slow_lost += other.slow_lost;
-        self.failed_lost += other.failed_lost;
-        self.socket_lost += other.socket_lost;
-        self.interface_lost += other.interface_lost;
-        self.filtered += other.filtered;
+        // Those of a damaged ring may be any.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.received, other.received);
+        add(&mut self.received_bytes, other.received_bytes);
+        add(&mut self.kept, other.kept);
+        add(&mut self.source_lost, other.source_lost);
+        add(&mut self.slow_lost, other.slow_lost);
+        add(&mut self.failed_lost, other.failed_lost);
+        add(&mut self.socket_lost, other.socket_lost);
+        add(&mut self.interface_lost, other.interface_lost);
+        add(&mut self.filtered, other.filtered);
     }
+}
+
+/// Changes of the wall clock against the monotonic clock since a recording began, as when the clock is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClockSteps {
+    /// Number of steps of a millisecond or more.
+    pub count: u32,
+    /// Their sum, in nanoseconds.
+    pub nanoseconds: i64,
 }
 
 /// A chunk of a segment.
@@ -305,6 +330,7 @@ pub(crate) struct Commit {
     pub(crate) is_last: bool,
     /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
     pub(crate) clock_offset: u64,
+    pub(crate) clock_steps: ClockSteps,
     pub(crate) counts: Counts,
     pub(crate) chunks: Vec<Chunk>,
 }
@@ -341,6 +367,8 @@ impl Commit {
             }
             fields.u32(self.stream);
             fields.u32(self.streams);
+            fields.u32(self.clock_steps.count);
+            fields.u64(self.clock_steps.nanoseconds as u64);
             let list = &mut std::mem::take(&mut fields.0);
             // The rest of the head is kept free.
             let rest = std::mem::take(list);
@@ -370,6 +398,7 @@ impl Commit {
             is_first: false,
             is_last: false,
             clock_offset: 0,
+            clock_steps: ClockSteps::default(),
             counts: Counts::default(),
             chunks: Vec::new(),
         };
@@ -392,10 +421,14 @@ impl Commit {
         commit.counts.filtered = read.u64();
         commit.stream = read.u32();
         commit.streams = read.u32().max(1);
+        commit.clock_steps = ClockSteps {
+            count: read.u32(),
+            nanoseconds: read.u64() as i64,
+        };
         if commit.stream >= commit.streams || commit.streams > STREAMS_MAX {
             return Err(Defect::Damaged);
         }
-        if count > CHUNKS_MAX {
+        if count > CHUNKS_MAX || commit.sequence > NUMBER_MAX {
             return Err(Defect::Damaged);
         }
         let mut read = Read(&block[BLOCK_BYTES - CHUNKS_MAX * CHUNK_BYTES..]);
@@ -412,7 +445,8 @@ impl Commit {
             let blocks = chunk.bytes.div_ceil(BLOCK_BYTES as u32);
             let end = chunk.block.checked_add(blocks);
             let end = end.filter(|&end| end <= segment_bytes / BLOCK_BYTES as u32);
-            if chunk.block < next || chunk.bytes == 0 {
+            let is_sized = (1..=CHUNK_DATA_BYTES_MAX).contains(&chunk.bytes);
+            if chunk.block < next || !is_sized || chunk.first > chunk.last {
                 return Err(Defect::Damaged);
             }
             next = end.ok_or(Defect::Damaged)?;
@@ -462,6 +496,10 @@ mod tests {
             is_first: false,
             is_last: true,
             clock_offset: 10,
+            clock_steps: ClockSteps {
+                count: 2,
+                nanoseconds: -3,
+            },
             counts: Counts {
                 received: 1,
                 received_bytes: 2,
@@ -500,6 +538,37 @@ mod tests {
             Err(Defect::Damaged),
             "chunks beyond the segment's end"
         );
+    }
+
+    #[test]
+    fn numbers_that_no_recorder_writes_are_damage() {
+        let superblocks: [fn(&mut Superblock); 5] = [
+            |ring| ring.generation = NUMBER_MAX + 1,
+            |ring| ring.tail = u64::MAX,
+            |ring| ring.segment_bytes = 12 << 10,
+            |ring| ring.segment_bytes = 2 << 30,
+            |ring| ring.slots = u64::MAX,
+        ];
+        for change in superblocks {
+            let mut ring = superblock();
+            change(&mut ring);
+            let parsed = Superblock::parse(&ring.encode()[..]);
+            assert_eq!(parsed, Err(Defect::Damaged), "{ring:?}");
+        }
+        let commits: [fn(&mut Commit); 3] = [
+            |commit| commit.sequence = u64::MAX,
+            |commit| commit.chunks[0].bytes = CHUNK_DATA_BYTES_MAX + 1,
+            |commit| commit.chunks[0].last = commit.chunks[0].first - 1,
+        ];
+        for change in commits {
+            let mut commit = commit(1);
+            change(&mut commit);
+            let parsed = Commit::parse(&commit.encode()[..], 16 << 20);
+            assert_eq!(parsed, Err(Defect::Damaged), "{commit:?}");
+        }
+        let mut ring = superblock();
+        (ring.slots, ring.segment_bytes) = (1 << 40, 1 << 30);
+        assert_eq!(ring.end(), u64::MAX, "no volume is as large");
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod udp;
 mod writer;
 
 pub use capture::Live;
-pub use format::{Content, Counts, Defect};
+pub use format::{ClockSteps, Content, Counts, Defect};
 pub use generator::Generator;
 pub use input::Input;
 pub use pressure::Pressure;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use weir_digest::Digest;
+use weir_libpcap::{Filter, FilterError};
 use weir_load::{LaneError, Stop};
-use weir_pcap::{Found, Interface, Packet, PcapError, Reader, Statistics, write};
+use weir_pcap::{Found, Interface, PACKET_BYTES_MAX, Packet, PcapError, Reader, Statistics, write};
 use weir_reactor::Task;
 
-use crate::format::{BLOCK_BYTES, Chunk, Commit, Content, Counts};
+use crate::format::{BLOCK_BYTES, Chunk, ClockSteps, Commit, Content, Counts};
 use crate::ring::{Member, Ring, Segments};
 
 /// A recording in a ring.
@@ -35,6 +36,8 @@ pub struct Listed {
     pub is_closed: bool,
     /// Counts of what came, and of what became of it, as its last commit record says.
     pub counts: Counts,
+    /// Steps of the wall clock while it was recorded.
+    pub clock_steps: ClockSteps,
 }
 
 /// The recordings of a ring, the earliest first.
@@ -62,6 +65,7 @@ fn listed(segments: &[Segments]) -> Listed {
         is_cut: false,
         is_closed: false,
         counts: Counts::default(),
+        clock_steps: ClockSteps::default(),
     };
     let mut begun = 0;
     let mut last: BTreeMap<u32, &Commit> = BTreeMap::new();
@@ -81,6 +85,10 @@ fn listed(segments: &[Segments]) -> Listed {
     listed.is_closed = ended == last.len();
     for commit in last.values() {
         listed.counts += commit.counts;
+        // All streams see the same steps, but their last records are of different times.
+        if commit.clock_steps.count > listed.clock_steps.count {
+            listed.clock_steps = commit.clock_steps;
+        }
     }
     listed
 }
@@ -134,6 +142,8 @@ pub struct Extract {
     pub recording: Option<Uuid>,
     /// Packets at most.
     pub count: Option<u64>,
+    /// Only packets that pass this filter of libpcap.
+    pub filter: Option<String>,
 }
 
 /// Why nothing more is extracted.
@@ -142,6 +152,12 @@ pub enum ReadError {
     /// The output takes no more.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
+    /// The filter cannot be used on these packets.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A filter was given, and there are no packets.
+    #[error("a filter selects packets, and this ring holds bytes; select them by time")]
+    FilterOfBytes,
     /// It was asked to stop.
     #[error("stopped after {0} packets")]
     Stopped(u64),
@@ -152,6 +168,8 @@ pub enum ReadError {
 pub struct Extracted {
     /// Packets.
     pub packets: u64,
+    /// Packets of the wanted times that the filter rejected.
+    pub filtered: u64,
     /// Bytes that went to the output.
     pub bytes: u64,
     /// Chunks that were read.
@@ -231,7 +249,7 @@ pub async fn extract(
     stop: &Stop,
     out: &mut dyn Output,
 ) -> Result<Extracted, ReadError> {
-    let mut extraction = Extraction::new(what, out);
+    let mut extraction = Extraction::new(ring.content(), what, out)?;
     extraction.all(ring, &BTreeMap::new(), Some(stop)).await?;
     extraction.end(ring.content())
 }
@@ -249,7 +267,7 @@ pub async fn follow(
     out: &mut dyn Output,
 ) -> Result<Extracted, ReadError> {
     let reactor = ring.reactor.clone();
-    let mut extraction = Extraction::new(what, out);
+    let mut extraction = Extraction::new(ring.content(), what, out)?;
     // Chunks that are there already are left out.
     let mut seen: BTreeMap<u64, usize> = chunks_seen(&ring);
     loop {
@@ -340,6 +358,10 @@ struct Extraction<'a> {
     /// Interfaces that the output has, or has to get before what is at hand.
     known: Vec<Interface>,
     new_interfaces: Vec<u8>,
+    /// The filter for each known interface, if there is one.
+    filters: Vec<Filter>,
+    /// Packets lost before ones that the filter rejected, reported with the next one that passes.
+    dropped: u64,
     /// The recording that was last extracted, and its newest time.
     last: Option<(Uuid, u64)>,
     /// The latest counts of each stream of the recording, by interface.
@@ -348,17 +370,26 @@ struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    fn new(what: &'a Extract, out: &'a mut dyn Output) -> Self {
-        Extraction {
+    fn new(
+        content: Content,
+        what: &'a Extract,
+        out: &'a mut dyn Output,
+    ) -> Result<Self, ReadError> {
+        if content == Content::Bytes && what.filter.is_some() {
+            return Err(ReadError::FilterOfBytes);
+        }
+        Ok(Extraction {
             what,
             out,
             done: Extracted::default(),
             known: Vec::new(),
             new_interfaces: Vec::new(),
+            filters: Vec::new(),
+            dropped: 0,
             last: None,
             counted: BTreeMap::new(),
             has_begun: false,
-        }
+        })
     }
 
     /// Lets the output pass on what it has.
@@ -482,10 +513,23 @@ impl<'a> Extraction<'a> {
         match item {
             Item::Packet(..) if self.is_enough() => {}
             Item::Packet(packet, range) => {
-                let packet = Packet {
-                    data: &data[range.clone()],
+                let data = &data[range.clone()];
+                let filter = self.filters.get(packet.interface as usize);
+                if filter.is_some_and(|filter| !filter.passes(packet.length, data)) {
+                    self.done.filtered += 1;
+                    let dropped = packet.dropped.unwrap_or_default();
+                    self.dropped = self.dropped.saturating_add(dropped);
+                    return;
+                }
+                let mut packet = Packet {
+                    data,
                     ..packet.clone()
                 };
+                let dropped = std::mem::take(&mut self.dropped);
+                if dropped > 0 {
+                    let own = packet.dropped.unwrap_or_default();
+                    packet.dropped = Some(dropped.saturating_add(own));
+                }
                 write::packet(&packet, bytes);
                 self.done.packets += 1;
             }
@@ -505,7 +549,9 @@ impl<'a> Extraction<'a> {
             .filter(|((_, one), _)| *one == told.interface);
         let all: Vec<&Statistics> = of.map(|(_, counts)| counts).collect();
         let sum = |count: fn(&Statistics) -> Option<u64>| {
-            all.iter().filter_map(|one| count(one)).reduce(|a, b| a + b)
+            all.iter()
+                .filter_map(|one| count(one))
+                .reduce(u64::saturating_add)
         };
         Statistics {
             received: sum(|one| one.received),
@@ -549,6 +595,7 @@ impl<'a> Extraction<'a> {
             Ok(data) => {
                 feed.data = data;
                 let read = self.packets(feed);
+                self.make_filters()?;
                 read.map_err(|error| error.to_string())
             }
             Err(why) => Err(why),
@@ -567,7 +614,7 @@ impl<'a> Extraction<'a> {
             volume: member.name().to_owned(),
             at: place_of(segment, chunk),
             packets: chunk.packets.into(),
-            times: chunk.first..chunk.last + 1,
+            times: chunk.first..chunk.last.saturating_add(1),
             why,
         });
         Ok(())
@@ -603,10 +650,24 @@ impl<'a> Extraction<'a> {
                     feed.items
                         .push_back(Item::Statistics(feed.stream, statistics));
                 }
-                Found::Section | Found::Other => {}
+                Found::Section => numbers.clear(),
+                Found::Other => {}
             }
         }
         reader.end(left)
+    }
+
+    /// Translates the filter for interfaces that are new.
+    fn make_filters(&mut self) -> Result<(), ReadError> {
+        let Some(expression) = &self.what.filter else {
+            return Ok(());
+        };
+        for interface in &self.known[self.filters.len()..] {
+            let filter =
+                Filter::for_link(expression, interface.link_type, PACKET_BYTES_MAX as u32)?;
+            self.filters.push(filter);
+        }
+        Ok(())
     }
 
     fn begin(&mut self, bytes: &mut Vec<u8>) {

@@ -12,12 +12,12 @@ use weir_load::{LaneError, PROGRESS_INTERVAL, Stop};
 use weir_pcap::{Packet, Statistics};
 use weir_reactor::{Instant, Reactor, Timer};
 
-use crate::format::{Content, Counts};
+use crate::format::{ClockSteps, Content, Counts};
 use crate::ring::{Ring, WhenFull};
 use crate::source::Source;
-use crate::streams::Streams;
+use crate::streams::{Streams, WallClock};
 use crate::supply::{LeftOut, Next, SourceError};
-use crate::writer::{CHUNK_BYTES, Refused, VolumeFigures, Writer, WriterConfig};
+use crate::writer::{CHUNK_BYTES, Gauge, Refused, VolumeFigures, Writer, WriterConfig};
 
 /// Bytes that are taken in one go before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
@@ -102,7 +102,7 @@ pub enum Ended {
 }
 
 /// Figures of a recording under way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Progress {
     /// Since it began.
     pub elapsed: Duration,
@@ -124,6 +124,8 @@ pub struct Progress {
     pub has_ended: bool,
     /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
     pub source_fill: Option<f64>,
+    /// Steps of the wall clock.
+    pub clock_steps: ClockSteps,
 }
 
 /// A recording that has ended.
@@ -145,6 +147,8 @@ pub struct Recorded {
     pub volumes: Vec<VolumeFigures>,
     /// Time for which there was no segment to write to, because the oldest ones were not given up yet.
     pub no_segment: Duration,
+    /// Steps of the wall clock.
+    pub clock_steps: ClockSteps,
     /// Volumes that failed, and how.
     pub failures: Vec<LaneError>,
 }
@@ -189,6 +193,7 @@ pub async fn record_stream(
         return Err(RecordError::Segments { segments, streams });
     }
     let reactor = ring.reactor.clone();
+    let shared = Arc::clone(&stream.0);
     let settings = WriterConfig {
         when_full: config.when_full,
         sync: config.sync,
@@ -210,19 +215,28 @@ pub async fn record_stream(
         lost_behind: VecDeque::new(),
         is_live: source.is_live(),
         counted: reactor.now(),
+        clock: shared.clock(),
+        reported_steps: ClockSteps::default(),
+        streams: shared,
         reactor,
     };
-    run.writer.begin().await;
+    let watch = run.watch();
+    watch
+        .until_done(run.writer.begin(), source, &mut progress)
+        .await;
     // The volumes are to blame for what the kernel had no room for meanwhile.
     run.is_behind = true;
     run.count_left_out(source);
     run.is_behind = false;
     let ended = run.take_all(source, stop, &mut progress).await;
     run.tell_counts(source, true);
-    run.writer.finish().await;
+    let watch = run.watch();
+    watch
+        .until_done(run.writer.finish(), source, &mut progress)
+        .await;
     progress(Progress {
         has_ended: true,
-        ..run.progress(run.reactor.now(), source)
+        ..watch.progress(source)
     });
     let figures = run.writer.figures();
     let ended = ended?;
@@ -235,11 +249,13 @@ pub async fn record_stream(
         first_lost: run.first_lost,
         volumes: figures.volumes,
         no_segment: figures.no_segment,
+        clock_steps: run.clock.steps,
         failures: run.writer.take_failures(),
     })
 }
 
 /// A packet, or bytes, that came from a source.
+#[derive(Clone, Copy)]
 struct Item {
     /// Its bytes, and the bytes that it had where it came from.
     length: usize,
@@ -250,36 +266,70 @@ struct Item {
     time: Option<u64>,
 }
 
-/// The outcome of a first try to take something.
-enum Tried {
-    Done(Result<usize, Refused>),
-    /// There is no room for it yet.
-    Held(Held),
+/// The end of a turn, in which as much is taken as there is, and room for.
+enum Turn {
+    /// Others have their turn now.
+    Over,
+    /// The source has nothing before this time.
+    Wait(Instant),
+    /// The source must be read.
+    Read,
+    /// There is no room yet for something from a source that waits.
+    Held(Box<Held>),
+    /// The recording ends.
+    Ended(Ended),
 }
 
 /// A packet, or bytes, to be taken when there is room.
-enum Held {
-    Packet {
-        packet: Packet<'static>,
-        data: Vec<u8>,
-    },
-    Bytes {
-        data: Vec<u8>,
-        time: u64,
-    },
+struct Held {
+    item: Item,
+    data: Vec<u8>,
+    content: HeldContent,
+}
+
+enum HeldContent {
+    Packet(Packet<'static>),
+    /// Bytes with their time.
+    Bytes(u64),
 }
 
 impl Held {
+    /// A copy, so that the source can be asked for its counts meanwhile.
+    #[cold]
+    fn packet(item: Item, packet: &Packet<'_>) -> Box<Self> {
+        Box::new(Held {
+            item,
+            data: packet.data.to_vec(),
+            content: HeldContent::Packet(Packet {
+                data: &[],
+                interface: packet.interface,
+                time: packet.time,
+                length: packet.length,
+                flags: packet.flags,
+                dropped: packet.dropped,
+            }),
+        })
+    }
+
+    #[cold]
+    fn bytes(item: Item, bytes: &[u8], time: u64) -> Box<Self> {
+        Box::new(Held {
+            item,
+            data: bytes.to_vec(),
+            content: HeldContent::Bytes(time),
+        })
+    }
+
     fn give(&self, writer: &mut Writer) -> Result<usize, Refused> {
-        match self {
-            Held::Packet { packet, data } => {
+        match &self.content {
+            HeldContent::Packet(packet) => {
                 let packet = Packet {
-                    data,
+                    data: &self.data,
                     ..packet.clone()
                 };
-                writer.packet(&packet).map(|()| data.len())
+                writer.packet(&packet).map(|()| self.data.len())
             }
-            Held::Bytes { data, time } => writer.bytes(data, *time),
+            HeldContent::Bytes(time) => writer.bytes(&self.data, *time),
         }
     }
 }
@@ -306,6 +356,10 @@ struct Run {
     /// Losses in the kernel, each with the time at which they were found: they lie behind all packets that came before that.
     lost_behind: VecDeque<(u64, u64)>,
     is_live: bool,
+    streams: Arc<Streams>,
+    /// The wall clock as this stream last saw it, and its steps that statistics report.
+    clock: WallClock,
+    reported_steps: ClockSteps,
 }
 
 impl Run {
@@ -315,16 +369,10 @@ impl Run {
         stop: &Stop,
         progress: &mut impl FnMut(Progress),
     ) -> Result<Ended, RecordError> {
-        let loses_when_late = source.loses_when_late();
-        let waits = !loses_when_late;
         let linger = source.linger();
-        let mut turn = 0;
-        let mut wall = self.reactor.system().wall_clock();
         loop {
             let now = self.reactor.now();
-            if now >= self.counted + LOOK {
-                self.counted = now;
-                self.count_left_out(source);
+            if self.look(now, source) {
                 self.writer.make_way();
             }
             if now >= self.writer.next_sync() {
@@ -336,25 +384,16 @@ impl Run {
             if stop.is_asked() && self.has_lingered(linger, now) && linger.is_none() {
                 return Ok(Ended::Stopped);
             }
-            if turn >= TURN_BYTES {
-                turn = 0;
-                yield_now().await;
-                wall = self.reactor.system().wall_clock();
-                continue;
-            }
-            let (item, tried) = match source.next(now, wall)? {
-                Next::End => return Ok(Ended::Source),
-                Next::Wait(until) => {
+            match self.take_turn(source, now)? {
+                Turn::Over => yield_now().await,
+                Turn::Wait(until) => {
                     let until = until.min(self.wakes_at(now));
                     self.reactor.sleep_until(until).await;
-                    wall = self.reactor.system().wall_clock();
-                    turn = 0;
-                    continue;
                 }
-                Next::Read if stop.is_asked() && self.has_lingered(linger, now) => {
+                Turn::Read if stop.is_asked() && self.has_lingered(linger, now) => {
                     return Ok(Ended::Stopped);
                 }
-                Next::Read => {
+                Turn::Read => {
                     if self.is_behind {
                         self.count_left_out(source);
                         self.is_behind = false;
@@ -365,9 +404,38 @@ impl Run {
                     {
                         read?;
                     }
+                }
+                Turn::Held(held) => {
+                    let taken = self.take_later(source, stop, &held, progress).await;
+                    if let Some(ended) = self.note(source, held.item, taken) {
+                        return Ok(ended);
+                    }
+                }
+                Turn::Ended(ended) => return Ok(ended),
+            }
+        }
+    }
+
+    /// Takes what the source has now, for one turn.
+    fn take_turn(&mut self, source: &mut Source, mut now: Instant) -> Result<Turn, RecordError> {
+        let waits = !source.loses_when_late();
+        let mut wall = self.reactor.system().wall_clock();
+        let mut turn = 0;
+        while turn < TURN_BYTES {
+            let ended = Ok(Turn::Ended(Ended::Stopped));
+            let is_late = |time| self.stops_before.is_some_and(|end| time >= end);
+            let (item, taken) = match source.next(now, wall)? {
+                Next::End => return Ok(Turn::Ended(Ended::Source)),
+                Next::Wait(until) => {
+                    // The clock went on.
+                    now = self.reactor.now();
+                    if until > now {
+                        return Ok(Turn::Wait(until));
+                    }
                     wall = self.reactor.system().wall_clock();
                     continue;
                 }
+                Next::Read => return Ok(Turn::Read),
                 Next::Interfaces(all) => {
                     self.has_interfaces = true;
                     if !self.writer.set_interfaces(all) {
@@ -376,101 +444,86 @@ impl Run {
                     }
                     continue;
                 }
-                Next::LeftOut(_, time) if self.stops_before.is_some_and(|end| time >= end) => {
-                    return Ok(Ended::Stopped);
-                }
+                Next::LeftOut(_, time) if is_late(time) => return ended,
                 Next::LeftOut(bytes, _) => {
                     turn += bytes.max(64);
                     continue;
                 }
-                Next::Packet(packet) if self.stops_before.is_some_and(|end| packet.time >= end) => {
-                    return Ok(Ended::Stopped);
+                Next::Packet(packet) if is_late(packet.time) => return ended,
+                Next::Packet(mut packet) => {
+                    let item = Item {
+                        length: packet.data.len(),
+                        came: packet.length as usize,
+                        lost_before: packet.dropped.unwrap_or_default(),
+                        time: Some(packet.time),
+                    };
+                    let lost = item.lost_before + self.lost_since + self.lost_before(packet.time);
+                    packet.dropped = (lost > 0).then_some(lost);
+                    match self.writer.packet(&packet) {
+                        Err(Refused::Later) if waits => {
+                            return Ok(Turn::Held(Held::packet(item, &packet)));
+                        }
+                        taken => (item, taken.map(|()| item.length)),
+                    }
                 }
-                Next::Packet(packet) => self.try_packet(packet, waits),
-                Next::Bytes(_, Some(time)) if self.stops_before.is_some_and(|end| time >= end) => {
-                    return Ok(Ended::Stopped);
-                }
+                Next::Bytes(_, Some(time)) if is_late(time) => return ended,
                 Next::Bytes(bytes, time) => {
                     let time = time.unwrap_or(wall.as_nanos() as u64);
-                    self.try_bytes(bytes, time, waits)
+                    let item = Item {
+                        length: bytes.len(),
+                        came: 0,
+                        lost_before: 0,
+                        time: None,
+                    };
+                    match self.writer.bytes(bytes, time) {
+                        Err(Refused::Later) if waits => {
+                            return Ok(Turn::Held(Held::bytes(item, bytes, time)));
+                        }
+                        taken => (item, taken),
+                    }
                 }
             };
-            let taken = match tried {
-                Tried::Done(taken) => taken,
-                Tried::Held(held) => self.take_later(source, stop, &held, progress).await,
-            };
-            let (bytes, is_lost) = match taken {
-                Ok(bytes) => (bytes, false),
-                Err(Refused::Later) if loses_when_late => (item.length, true),
-                Err(Refused::Later) => {
-                    self.count_rest(source);
-                    return Ok(Ended::Stopped);
-                }
-                Err(Refused::Full) => return Ok(Ended::Full),
-                Err(Refused::Failed) => return Ok(Ended::Failed),
-            };
-            if is_lost {
-                self.lost_since += 1 + item.lost_before;
-                self.first_lost.get_or_insert(now - self.began);
+            if let Some(ended) = self.note(source, item, taken) {
+                return Ok(Turn::Ended(ended));
             }
-            if !is_lost && let Some(time) = item.time {
-                self.lost_since = 0;
-                self.forget_lost_before(time);
-            }
-            self.writer.count(|counts| {
-                counts.received += 1;
-                counts.received_bytes += bytes as u64;
-                counts.source_lost += item.lost_before;
-                counts.slow_lost += u64::from(is_lost);
-            });
-            source.taken(bytes);
-            turn += bytes.max(item.came).max(64);
+            turn += taken.unwrap_or(item.length).max(item.came).max(64);
         }
+        Ok(Turn::Over)
     }
 
-    /// Tries to take a packet. Where there is no room and the source waits, it is copied, so that the source can be asked for its counts meanwhile.
-    fn try_packet(&mut self, mut packet: Packet<'_>, waits: bool) -> (Item, Tried) {
-        let item = Item {
-            length: packet.data.len(),
-            came: packet.length as usize,
-            lost_before: packet.dropped.unwrap_or_default(),
-            time: Some(packet.time),
+    /// Counts something that was taken, or lost; the end, if the recording ends with it.
+    fn note(
+        &mut self,
+        source: &mut Source,
+        item: Item,
+        taken: Result<usize, Refused>,
+    ) -> Option<Ended> {
+        let (bytes, is_lost) = match taken {
+            Ok(bytes) => (bytes, false),
+            Err(Refused::Later) if source.loses_when_late() => (item.length, true),
+            Err(Refused::Later) => {
+                self.count_rest(source);
+                return Some(Ended::Stopped);
+            }
+            Err(Refused::Full) => return Some(Ended::Full),
+            Err(Refused::Failed) => return Some(Ended::Failed),
         };
-        let lost = item.lost_before + self.lost_since + self.lost_before(packet.time);
-        packet.dropped = (lost > 0).then_some(lost);
-        let tried = match self.writer.packet(&packet) {
-            Err(Refused::Later) if waits => Tried::Held(Held::Packet {
-                data: packet.data.to_vec(),
-                packet: Packet {
-                    data: &[],
-                    interface: packet.interface,
-                    time: packet.time,
-                    length: packet.length,
-                    flags: packet.flags,
-                    dropped: packet.dropped,
-                },
-            }),
-            taken => Tried::Done(taken.map(|()| item.length)),
-        };
-        (item, tried)
-    }
-
-    /// The same for bytes.
-    fn try_bytes(&mut self, bytes: &[u8], time: u64, waits: bool) -> (Item, Tried) {
-        let item = Item {
-            length: bytes.len(),
-            came: 0,
-            lost_before: 0,
-            time: None,
-        };
-        let tried = match self.writer.bytes(bytes, time) {
-            Err(Refused::Later) if waits => Tried::Held(Held::Bytes {
-                data: bytes.to_vec(),
-                time,
-            }),
-            taken => Tried::Done(taken),
-        };
-        (item, tried)
+        if is_lost {
+            self.lost_since += 1 + item.lost_before;
+            let (reactor, began) = (&self.reactor, self.began);
+            self.first_lost.get_or_insert_with(|| reactor.now() - began);
+        } else if let Some(time) = item.time {
+            self.lost_since = 0;
+            self.forget_lost_before(time);
+        }
+        self.writer.count(|counts| {
+            counts.received += 1;
+            counts.received_bytes += bytes as u64;
+            counts.source_lost += item.lost_before;
+            counts.slow_lost += u64::from(is_lost);
+        });
+        source.taken(bytes);
+        None
     }
 
     /// Takes something for which there is no room yet, as soon as there is, until the recording is to stop.
@@ -485,10 +538,7 @@ impl Run {
             self.is_behind = true;
             self.wait_for_room().await;
             let now = self.reactor.now();
-            if now >= self.counted + LOOK {
-                self.counted = now;
-                self.count_left_out(source);
-            }
+            self.look(now, source);
             self.show(now, source, progress);
             match held.give(&mut self.writer) {
                 Err(Refused::Later) => {}
@@ -538,6 +588,28 @@ impl Run {
         });
     }
 
+    /// Looks at the source's counts and at the wall clock; false: that is not due yet.
+    fn look(&mut self, now: Instant, source: &mut Source) -> bool {
+        if now < self.counted + LOOK {
+            return false;
+        }
+        self.counted = now;
+        self.count_left_out(source);
+        let clock = self.streams.look_at_clock(&self.reactor);
+        let before = std::mem::replace(&mut self.clock, clock);
+        let step = clock.offset.wrapping_sub(before.offset);
+        if step != 0 {
+            // Times that are compared with those of packets go with the clock.
+            for (time, _) in &mut self.lost_behind {
+                *time = time.wrapping_add(step);
+            }
+            if let Some(end) = &mut self.stops_before {
+                *end = end.wrapping_add(step);
+            }
+        }
+        true
+    }
+
     async fn wait_for_room(&mut self) {
         let now = self.reactor.now();
         // Another stream may be what moves the tail.
@@ -581,11 +653,19 @@ impl Run {
     fn tell_counts(&mut self, source: &mut Source, is_last: bool) {
         self.count_left_out(source);
         let counts = self.writer.figures().counts;
-        let is_due = is_last || source.linger().is_some() && counts != self.told_counts;
+        let has_changed = source.linger().is_some() && counts != self.told_counts;
+        let is_due = is_last || has_changed || self.clock.steps != self.reported_steps;
         if !self.has_interfaces || !is_due {
             return;
         }
         self.told_counts = counts;
+        let steps = std::mem::replace(&mut self.reported_steps, self.clock.steps);
+        let step = (self.clock.steps != steps).then(|| {
+            let seconds = (self.clock.steps.nanoseconds - steps.nanoseconds) as f64 / 1e9;
+            format!("the wall clock was set by {seconds:+.3} s since the statistics before")
+        });
+        let comment: Vec<_> = step.into_iter().chain(source.named_counts()).collect();
+        let comment = (!comment.is_empty()).then(|| comment.join("\n"));
         // Those of all interfaces, at the first one.
         let statistics = Statistics {
             interface: 0,
@@ -594,7 +674,7 @@ impl Run {
             interface_dropped: Some(counts.source_lost + counts.interface_lost),
             system_dropped: Some(counts.socket_lost + counts.slow_lost + counts.failed_lost),
             delivered: Some(counts.kept),
-            comment: source.named_counts(),
+            comment,
             ..Statistics::default()
         };
         // They are in the commit records, too.
@@ -618,14 +698,52 @@ impl Run {
     fn show(&mut self, now: Instant, source: &Source, progress: &mut impl FnMut(Progress)) {
         if now >= self.told + PROGRESS_INTERVAL {
             self.told = now;
-            progress(self.progress(now, source));
+            progress(self.watch().progress(source));
         }
     }
 
-    fn progress(&self, now: Instant, source: &Source) -> Progress {
-        let figures = self.writer.figures();
+    fn watch(&self) -> Watch {
+        Watch {
+            reactor: self.reactor.clone(),
+            gauge: self.writer.gauge(),
+            began: self.began,
+            is_live: self.is_live,
+            clock_steps: self.clock.steps,
+        }
+    }
+}
+
+/// The figures of a recording, while its writer begins or ends, too.
+struct Watch {
+    reactor: Reactor,
+    gauge: Gauge,
+    began: Instant,
+    is_live: bool,
+    clock_steps: ClockSteps,
+}
+
+impl Watch {
+    /// Shows figures until something is done.
+    async fn until_done(
+        &self,
+        what: impl Future<Output = ()>,
+        source: &Source,
+        progress: &mut impl FnMut(Progress),
+    ) {
+        let mut what = pin!(what);
+        loop {
+            let until = self.reactor.now() + PROGRESS_INTERVAL;
+            if before(&self.reactor, until, what.as_mut()).await.is_some() {
+                return;
+            }
+            progress(self.progress(source));
+        }
+    }
+
+    fn progress(&self, source: &Source) -> Progress {
+        let figures = self.gauge.figures();
         Progress {
-            elapsed: now - self.began,
+            elapsed: self.reactor.now() - self.began,
             counts: figures.counts,
             written_bytes: figures.written_bytes,
             buffers: figures.buffers,
@@ -635,6 +753,7 @@ impl Run {
             is_live: self.is_live,
             has_ended: false,
             source_fill: source.fill(),
+            clock_steps: self.clock_steps,
         }
     }
 }

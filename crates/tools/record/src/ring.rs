@@ -16,8 +16,8 @@ use weir_memory::{Segment, Views, copy_views, views_len};
 use weir_reactor::{Instant, Reactor, Sender, Task, oneshot};
 
 use crate::format::{
-    BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, MEMBERS_MAX, SLOTS_AT, SUPERBLOCKS,
-    Superblock,
+    BLOCK_BYTES, COMMIT_BLOCKS, Commit, Content, Defect, MEMBERS_MAX, NUMBER_MAX, SEGMENT_BYTES,
+    SLOTS_AT, SUPERBLOCKS, Superblock,
 };
 use crate::pressure::{Pressure, Throttle};
 
@@ -56,7 +56,7 @@ pub struct RingConfig {
 
 impl RingConfig {
     /// Bytes of a segment: at least and at most.
-    pub const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = (4 << 20)..=(1 << 30);
+    pub const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = SEGMENT_BYTES;
 }
 
 /// Why a ring cannot be used.
@@ -124,6 +124,9 @@ pub enum RingError {
         /// Numbers of those that were not given.
         missing: Vec<u32>,
     },
+    /// Segments or superblocks cannot be numbered any further.
+    #[error("the ring's numbers are used up, as only damage explains; make a new ring (--new)")]
+    UsedUp,
     /// A request failed.
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -513,6 +516,9 @@ impl Ring {
     ) -> Result<Self, RingError> {
         let mut ring = Self::open_unread(reactor, volumes, writes).await?;
         ring.scan().await;
+        if writes && ring.next.max(ring.superblock.generation) > NUMBER_MAX / 2 {
+            return Err(RingError::UsedUp);
+        }
         Ok(ring)
     }
 
@@ -685,6 +691,7 @@ impl Ring {
             }
         }
         let tail = self.superblock.tail;
+        self.next = self.next.max(tail);
         self.segments.retain(|one| one.commit.sequence >= tail);
         for index in 0..self.segments.len() {
             let segment = &self.segments[index];
@@ -773,10 +780,16 @@ impl Ring {
             task.await;
         }
         let found = shared.found.take();
-        self.next = found.next;
+        // Segments before the tail are given up, even if no record says any more that there were some.
+        self.next = found.next.max(self.superblock.tail);
+        // A ring has one round of segments: a record of an earlier one is none of its own.
+        let oldest = self.next.saturating_sub(self.superblock.capacity());
+        self.superblock.tail = self.superblock.tail.max(oldest);
         self.unreadable = found.unreadable;
         self.unreadable.sort();
         self.segments = found.segments;
+        let tail = self.superblock.tail;
+        self.segments.retain(|one| one.commit.sequence >= tail);
         self.segments.sort_by_key(|one| one.commit.sequence);
     }
 }
@@ -858,8 +871,7 @@ async fn read_superblock(member: &Rc<Member>) -> Result<Superblock, RingError> {
         volume: name(),
         defect: worst,
     })?;
-    let end = SLOTS_AT + superblock.slots * u64::from(superblock.segment_bytes);
-    match end <= member.geometry().length_bytes() {
+    match superblock.end() <= member.geometry().length_bytes() {
         true => Ok(superblock),
         false => Err(RingError::Unfit {
             volume: name(),

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
+use weir_reactor::Reactor;
 
-use crate::format::Superblock;
+use crate::format::{ClockSteps, Superblock};
 use crate::pressure::Pressure;
 use crate::ring::{Ring, WhenFull};
 
@@ -34,13 +36,44 @@ struct State {
     under_way: BTreeMap<u64, u32>,
 }
 
+/// Smallest step that counts, in nanoseconds.
+const STEP_MIN: u64 = 1_000_000;
+/// Longest time between two readings of the monotonic clock for the wall clock's between them to count.
+const READING: Duration = Duration::from_micros(100);
+
+/// The wall clock, as last compared with the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WallClock {
+    /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
+    pub(crate) offset: u64,
+    pub(crate) steps: ClockSteps,
+}
+
+impl WallClock {
+    /// Compares the clocks again.
+    fn look(&mut self, reactor: &Reactor) {
+        let before = reactor.now();
+        let wall = reactor.system().wall_clock().as_nanos() as u64;
+        // The thread may have been interrupted in between.
+        if reactor.now() - before > READING {
+            return;
+        }
+        let offset = wall.wrapping_sub(before.as_nanos());
+        let step = offset.wrapping_sub(self.offset) as i64;
+        if step.unsigned_abs() >= STEP_MIN {
+            self.offset = offset;
+            self.steps.count += 1;
+            self.steps.nanoseconds += step;
+        }
+    }
+}
+
 /// The parts of a recording that its streams share.
 pub struct Streams {
     pub(crate) recording: Uuid,
     pub(crate) count: u32,
-    /// Nanoseconds since the beginning of 1970, less those of the machine's monotonic clock.
-    pub(crate) clock_offset: u64,
     pub(crate) pressure: Arc<Pressure>,
+    clock: Mutex<WallClock>,
     state: Mutex<State>,
 }
 
@@ -65,7 +98,10 @@ impl Streams {
         Streams {
             recording: Uuid::from_bytes(bytes),
             count,
-            clock_offset: wall.wrapping_sub(reactor.now().as_nanos()),
+            clock: Mutex::new(WallClock {
+                offset: wall.wrapping_sub(reactor.now().as_nanos()),
+                steps: ClockSteps::default(),
+            }),
             pressure: Arc::new(Pressure::recording()),
             state: Mutex::new(State {
                 next,
@@ -79,6 +115,18 @@ impl Streams {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The wall clock, as last compared.
+    pub(crate) fn clock(&self) -> WallClock {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The wall clock, compared again.
+    pub(crate) fn look_at_clock(&self, reactor: &Reactor) -> WallClock {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.look(reactor);
+        *clock
     }
 
     /// Its back-pressure, for readers of the ring.

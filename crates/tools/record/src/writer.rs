@@ -369,6 +369,33 @@ pub(crate) struct Figures {
     pub(crate) room_bytes: u64,
 }
 
+/// Shows the figures of a writer.
+pub(crate) struct Gauge(Rc<Shared>);
+
+impl Gauge {
+    pub(crate) fn figures(&self) -> Figures {
+        let shared = &self.0;
+        let volume = |(member, part): (&Rc<Member>, Duration)| VolumeFigures {
+            written_bytes: member.written_bytes.get(),
+            buffers: member.buffers.get(),
+            waited: member.waited(),
+            held_up: member.held_up.get() + part,
+            has_failed: member.has_failed.get(),
+        };
+        let no_segment = shared.no_segment_since.get();
+        let no_segment = no_segment.map_or(Duration::ZERO, |since| shared.reactor.now() - since);
+        Figures {
+            counts: shared.counts.get(),
+            written_bytes: shared.written_bytes.get(),
+            committed_bytes: shared.committed_bytes.get(),
+            buffers: (shared.buffers_in_use(), shared.buffers),
+            volumes: shared.parts_of_wait().map(volume).collect(),
+            no_segment: shared.no_segment.get() + no_segment,
+            room_bytes: shared.streams.room_bytes(),
+        }
+    }
+}
+
 /// Settings of a writer.
 pub(crate) struct WriterConfig {
     pub(crate) when_full: WhenFull,
@@ -451,26 +478,13 @@ impl Writer {
         self.preamble.len() <= PREAMBLE_BYTES_MAX
     }
 
+    /// The figures of this writer, also while it waits.
+    pub(crate) fn gauge(&self) -> Gauge {
+        Gauge(Rc::clone(&self.shared))
+    }
+
     pub(crate) fn figures(&self) -> Figures {
-        let shared = &self.shared;
-        let volume = |(member, part): (&Rc<Member>, Duration)| VolumeFigures {
-            written_bytes: member.written_bytes.get(),
-            buffers: member.buffers.get(),
-            waited: member.waited(),
-            held_up: member.held_up.get() + part,
-            has_failed: member.has_failed.get(),
-        };
-        let no_segment = shared.no_segment_since.get();
-        let no_segment = no_segment.map_or(Duration::ZERO, |since| shared.reactor.now() - since);
-        Figures {
-            counts: shared.counts.get(),
-            written_bytes: shared.written_bytes.get(),
-            committed_bytes: shared.committed_bytes.get(),
-            buffers: (shared.buffers_in_use(), shared.buffers),
-            volumes: shared.parts_of_wait().map(volume).collect(),
-            no_segment: shared.no_segment.get() + no_segment,
-            room_bytes: shared.streams.room_bytes(),
-        }
+        self.gauge().figures()
     }
 
     pub(crate) fn take_failures(&self) -> Vec<LaneError> {
@@ -814,6 +828,7 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
         if !says_more || open.has_failed.get() || open.is_committing.replace(true) {
             return;
         }
+        let clock = shared.streams.clock();
         let record = Commit {
             ring: shared.superblock.ring,
             sequence: open.sequence,
@@ -824,7 +839,8 @@ async fn commit(shared: &Rc<Shared>, open: &Rc<Open>) {
             is_closed: closes,
             is_first: open.is_first,
             is_last,
-            clock_offset: shared.streams.clock_offset,
+            clock_offset: clock.offset,
+            clock_steps: clock.steps,
             counts: open.counts.get(),
             chunks: open.chunks.borrow()[..written].to_vec(),
         };

@@ -7,7 +7,7 @@ mod privilege;
 mod report;
 mod simulated;
 mod source;
-mod standing;
+mod status;
 mod streams;
 
 use std::fs::File;
@@ -28,8 +28,9 @@ use weir_load::Stop;
 use weir_plan::units;
 use weir_reactor::Reactor;
 use weir_record::{
-    Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Standing, RecordConfig,
-    Recorded, Ring, RingConfig, RingError, VolumeFigures, WhenFull, extract, follow, list,
+    ClockSteps, Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Figures,
+    ReadError, RecordConfig, Recorded, Ring, RingConfig, RingError, VolumeFigures, WhenFull,
+    extract, follow, list,
 };
 use weir_volume::{Access, VolumeUrl};
 
@@ -40,7 +41,7 @@ use super::session::Session;
 use super::{ReactorArguments, duration, size};
 use crate::table::table;
 use report::Report;
-use standing::{About, View, holds_seconds, lost};
+use status::{About, View, holds_seconds, lost};
 
 /// Shortest time without a free buffer or segment that the summary mentions.
 const HELD_UP_MIN: Duration = Duration::from_millis(10);
@@ -128,9 +129,8 @@ enum RecordCommand {
         /// The file that is made, for its owner alone; - is standard output, for `| tshark -r -`
         #[arg(long, short = 'o', value_name = "FILE", default_value = "-")]
         out: PathBuf,
-        /// Packets at most
-        #[arg(long, value_name = "N")]
-        count: Option<u64>,
+        #[command(flatten)]
+        packets: Packets,
     },
     /// Read all that was recorded, and compare it with its checksums
     Verify {
@@ -152,12 +152,22 @@ struct Which {
     /// Only the last DURATION before the newest packet, such as 1m
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["from", "to"])]
     last: Option<Duration>,
-    /// Packets at most
-    #[arg(long, value_name = "N")]
-    count: Option<u64>,
     /// Only this recording; `weir record list` shows the IDs
     #[arg(long, value_name = "ID")]
     recording: Option<Uuid>,
+    #[command(flatten)]
+    packets: Packets,
+}
+
+/// Selection of packets by what they are
+#[derive(Debug, Default, clap::Args)]
+struct Packets {
+    /// Packets at most
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Only packets that match this filter, as tcpdump takes it (man 7 pcap-filter; needs libpcap)
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
 }
 
 fn parse_when_full(text: &str) -> Result<WhenFull, String> {
@@ -201,10 +211,10 @@ pub(crate) fn run(arguments: RecordArguments, json: bool) -> anyhow::Result<Exit
         Some(RecordCommand::Follow {
             volumes,
             out,
-            count,
+            packets,
         }) => {
             let which = Which {
-                count,
+                packets,
                 ..Which::default()
             };
             run_read(&volumes, Some(&out), &which, true, json)
@@ -245,6 +255,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
     };
     let mut opened = source::open(&url, &wanted)?;
     let content = opened.content;
+    let note_when_ready = opened.note.take();
     // The sockets are open: CAP_NET_RAW is no longer needed.
     privilege::drop_net_raw()?;
     let config = RecordConfig {
@@ -270,12 +281,12 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         let (mut sink, mut note) = (progress.sink(), progress.notes());
         let mut view = View::default();
         let kept = report.clone();
-        let told = move |about: &About, standing: &Standing| {
-            let (line, warnings) = view.line(about, standing);
+        let show = move |about: &About, figures: &Figures| {
+            let (line, warnings) = view.line(about, figures);
             sink(line);
             warnings.into_iter().for_each(&mut note);
             if let Some(report) = &kept {
-                report.add(standing);
+                report.add(figures);
             }
         };
         let ring = new.expect("it requires --new");
@@ -285,10 +296,10 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
             opened.parts.remove(0),
             config,
             &stop,
-            told,
+            show,
         )?;
         drop(progress);
-        return told_of(&about, &recorded, report.as_ref(), json);
+        return finish(&about, &recorded, report.as_ref(), json);
     }
     let pages = arguments
         .metrics
@@ -325,24 +336,27 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         _ => error.into(),
     })?;
     if let Some(planned) = planned {
-        planned.tell(arguments.volumes.len(), config.buffer_bytes, ahead)?;
+        planned.warn(arguments.volumes.len(), config.buffer_bytes, ahead)?;
     }
     let progress = Progress::start();
     let (mut sink, mut note) = (progress.sink(), progress.notes());
     let (mut view, shown) = (View::default(), about.clone());
     let latest = control::Latest::default();
-    let (figures, kept) = (Arc::clone(&latest), report.clone());
-    let told = move |standing: &Standing| {
-        let (line, warnings) = view.line(&shown, standing);
+    let (served, kept) = (Arc::clone(&latest), report.clone());
+    let show = move |figures: &Figures| {
+        let (line, warnings) = view.line(&shown, figures);
         sink(line);
         warnings.into_iter().for_each(&mut note);
         if let Some(report) = &kept {
-            report.add(standing);
+            report.add(figures);
         }
-        *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(standing.clone()));
+        *served.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(figures.clone()));
     };
+    if let Some(note) = note_when_ready {
+        eprintln!("{note}");
+    }
     let control = control::Control::start(&about, ready.streams.pressure(), latest, pages);
-    let recorded = streams::record(&session, ready, config, told);
+    let recorded = streams::record(&session, ready, config, show);
     drop(control);
     drop(progress);
     let recorded = match (recorded, &report) {
@@ -352,11 +366,11 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         }
         (recorded, _) => recorded?,
     };
-    told_of(&about, &recorded, report.as_ref(), json)
+    finish(&about, &recorded, report.as_ref(), json)
 }
 
-/// Tells how a recording went.
-fn told_of(
+/// Prints how a recording went, and writes its report.
+fn finish(
     about: &About,
     recorded: &Recorded,
     report: Option<&Report>,
@@ -366,8 +380,10 @@ fn told_of(
         eprintln!("warning: {}", without_in_text(&failure.to_string()));
     }
     if json {
-        let told = record_json(about, recorded);
-        println!("{}", serde_json::to_string_pretty(&told)?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&record_json(about, recorded))?
+        );
     } else {
         super::print(&record_text(about, recorded))?;
     }
@@ -437,9 +453,24 @@ fn record_json(about: &About, recorded: &Recorded) -> serde_json::Value {
         "first_lost_seconds": recorded.first_lost.map(|at| at.as_secs_f64()),
         "bytes_per_second": recorded.committed_bytes as f64 / seconds.max(1e-9),
         "no_segment_seconds": recorded.no_segment.as_secs_f64(),
+        "clock_steps": clock_json(recorded.clock_steps),
         "volumes": volumes.collect::<Vec<_>>(),
         "failures": recorded.failures.iter().map(|one| without_in_text(&one.to_string())).collect::<Vec<_>>(),
     })
+}
+
+fn clock_json(steps: ClockSteps) -> serde_json::Value {
+    json!({ "count": steps.count, "seconds": steps.nanoseconds as f64 / 1e9 })
+}
+
+/// The steps of the wall clock in words; empty where there were none.
+fn clock_text(steps: ClockSteps) -> String {
+    let seconds = steps.nanoseconds as f64 / 1e9;
+    match steps.count {
+        0 => String::new(),
+        1 => format!("the wall clock was set by {seconds:+.3} s"),
+        count => format!("the wall clock was set {count} times, by {seconds:+.3} s in all"),
+    }
 }
 
 fn things(content: Content) -> &'static str {
@@ -508,6 +539,9 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
         let holds = units::time_text(holds);
         text.push_str(&format!("at this rate the ring holds {holds}\n"));
     }
+    if recorded.clock_steps.count > 0 {
+        text.push_str(&format!("{}\n", clock_text(recorded.clock_steps)));
+    }
     text.push_str(&format!("recording {}\n", recorded.recording));
     text
 }
@@ -534,14 +568,14 @@ fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
     warn_of_missing(&missing);
     if json {
         let recordings: Vec<_> = listed.iter().map(listed_json).collect();
-        let told = json!({
+        let listed = json!({
             "ring": id,
             "content": things(content),
             "capacity_bytes": capacity,
             "missing": missing,
             "recordings": recordings,
         });
-        println!("{}", serde_json::to_string_pretty(&told)?);
+        println!("{}", serde_json::to_string_pretty(&listed)?);
         return Ok(ExitCode::SUCCESS);
     }
     let row = |one: &Listed| {
@@ -550,6 +584,8 @@ fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
             (true, true) => "its beginning was given up",
             (_, false) => "did not end in order",
         };
+        let clock = clock_text(one.clock_steps);
+        let separator = if clock.is_empty() { "" } else { "; " };
         [
             one.recording.to_string(),
             time_text(one.first),
@@ -557,7 +593,7 @@ fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
             grouped(one.packets),
             Size(one.bytes).to_string(),
             grouped(lost(&one.counts)),
-            state.to_owned(),
+            format!("{state}{separator}{clock}"),
         ]
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
@@ -589,6 +625,7 @@ fn listed_json(one: &Listed) -> serde_json::Value {
         "is_cut": one.is_cut,
         "is_closed": one.is_closed,
         "counts": counts_json(&one.counts),
+        "clock_steps": clock_json(one.clock_steps),
     })
 }
 
@@ -631,6 +668,14 @@ fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     }
 }
 
+/// Removes a file that was made and not written to.
+fn remove_empty(path: &Path) {
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+        // It is of no use to anybody; if it stays, the next error says so.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 fn run_read(
     urls: &[VolumeUrl],
     out: Option<&Path>,
@@ -643,16 +688,14 @@ fn run_read(
     }
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let volumes = open_all(&session, urls, Access::READ_ONLY)?;
-    let writer: Box<dyn Write + Send> = match out {
-        None => Box::new(Nothing),
-        Some(path) => output_of(path)?,
-    };
+    let path = out.map(Path::to_owned);
     let (stop, last) = (session.stop.clone(), which.last);
     let (from, to) = (which.from.unwrap_or(0), which.to.unwrap_or(u64::MAX));
     let mut what = Extract {
         times: from..to,
         recording: which.recording,
-        count: which.count,
+        count: which.packets.count,
+        filter: which.packets.filter.clone(),
     };
     let extracted = session.run(move |reactor| async move {
         let ring = open_to_read(&reactor, &volumes, &stop).await?;
@@ -671,23 +714,34 @@ fn run_read(
             let newest = of.map(|one| one.last).max().unwrap_or_default();
             what.times.start = newest.saturating_sub(last.as_nanos() as u64);
         }
-        let mut writer = BufWriter::with_capacity(1 << 20, writer);
-        let missing = ring.missing();
-        let done = match follows {
-            true => follow(ring, &what, FOLLOW, &stop, &mut writer).await?,
-            false => extract(&ring, &what, &stop, &mut writer).await?,
+        let writer: Box<dyn Write + Send> = match &path {
+            None => Box::new(Nothing),
+            Some(path) => output_of(path)?,
         };
+        let mut writer = BufWriter::with_capacity(1 << 20, writer);
+        let (missing, things) = (ring.missing(), things(ring.content()));
+        let done = match follows {
+            true => follow(ring, &what, FOLLOW, &stop, &mut writer).await,
+            false => extract(&ring, &what, &stop, &mut writer).await,
+        };
+        if let (Err(ReadError::Filter(_) | ReadError::FilterOfBytes), Some(path)) = (&done, &path) {
+            // Nothing was extracted, so that the same command may be given again.
+            remove_empty(path);
+        }
+        let done = done?;
         writer.flush()?;
-        Ok((missing, done))
+        Ok((things, missing, done))
     })?;
-    let (missing, done) = extracted?;
+    let (things, missing, done) = extracted?;
     warn_of_missing(&missing);
     for damage in &done.damaged {
         eprintln!("warning: {}", without_in_text(&damage_text(damage)));
     }
     if json {
-        let told = extracted_json(&done, &missing);
-        println!("{}", serde_json::to_string_pretty(&told)?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&extracted_json(&done, &missing))?
+        );
     } else {
         let verb = if out.is_some() {
             "extracted"
@@ -702,8 +756,12 @@ fn run_read(
             0 => String::new(),
             count => format!("; {count} were given up meanwhile"),
         };
+        let filtered = match done.filtered {
+            0 => String::new(),
+            count => format!("; {} did not match the filter", grouped(count)),
+        };
         let text = format!(
-            "{verb} {} packets or reads, {} in {} chunks{damaged}{given_up}\n",
+            "{verb} {} {things}, {} in {} chunks{filtered}{damaged}{given_up}\n",
             grouped(done.packets),
             Size(done.bytes),
             grouped(done.chunks),
@@ -745,6 +803,7 @@ fn extracted_json(done: &Extracted, missing: &[u32]) -> serde_json::Value {
     };
     json!({
         "packets": done.packets,
+        "filtered": done.filtered,
         "bytes": done.bytes,
         "chunks": done.chunks,
         "given_up": done.given_up,

@@ -153,6 +153,49 @@ fn what_is_recorded_is_extracted_and_read_by_others() {
     );
 }
 
+/// The last byte of a made-up packet's number is byte 15 of UDP.
+#[test]
+fn packets_are_extracted_by_a_filter() {
+    let (folder, volumes) = ring("40M");
+    ok(&format!(
+        "generate:packets?count=1000&size=200 {volumes} --new"
+    ));
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let out = path("some.pcapng");
+    fails(
+        &format!("extract {volumes} --out {out} --filter udp[15"),
+        &["invalid filter 'udp[15'", "man 7 pcap-filter"],
+    );
+    assert!(!Path::new(&out).exists(), "it is not in the way");
+    let found = json(&format!(
+        "extract {volumes} --out {out} --filter udp[15]==7"
+    ));
+    assert_eq!(
+        (&found["packets"], &found["filtered"]),
+        (&4.into(), &996.into()),
+        "7, 263, 519 and 775"
+    );
+    let file = std::fs::read(&out).expect("it is there");
+    let (mut reader, mut left, mut numbers) = (weir_pcap::Reader::new(), &file[..], Vec::new());
+    while let Some(found) = reader.next(&mut left).expect("a file of packets") {
+        if let weir_pcap::Found::Packet(packet) = found {
+            numbers.push(u16::from_be_bytes([packet.data[48], packet.data[49]]));
+        }
+    }
+    assert_eq!(numbers, [7, 263, 519, 775]);
+    let few = path("few.pcapng");
+    let text = ok(&format!(
+        "extract {volumes} --out {few} --filter udp[15]==7 --count 2"
+    ));
+    assert!(text.starts_with("extracted 2 packets, "), "{text}");
+    let (_other, bytes) = ring("40M");
+    ok(&format!("generate:bytes?count=10 {bytes} --new"));
+    fails(
+        &format!("extract {bytes} --out {out}.bytes --filter udp"),
+        &["this ring holds bytes"],
+    );
+}
+
 #[test]
 fn a_stream_is_recorded_until_it_ends() {
     let (folder, volumes) = ring("40M");

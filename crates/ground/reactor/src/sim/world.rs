@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) hosts: Vec<HostState>,
     pub(super) reactors: Vec<ReactorState>,
     pub(super) starting: Vec<Starting>,
+    /// Nanoseconds by which the wall clock was set.
+    pub(super) wall_clock_step: i64,
     pub(super) receive_buffer: usize,
     pub(super) receive_pool_bytes: usize,
     offloaded: BTreeMap<u64, (HostId, Work)>,
@@ -73,6 +75,7 @@ impl World {
             hosts: Vec::new(),
             reactors: Vec::new(),
             starting: Vec::new(),
+            wall_clock_step: 0,
             receive_buffer: config.receive_buffer,
             receive_pool_bytes: config.receive_pool_bytes,
             offloaded: BTreeMap::new(),
@@ -123,6 +126,11 @@ impl World {
     /// When the physical block would change.
     pub fn change_disks(&self, change: impl FnOnce(&mut DiskConfig)) {
         self.lock().disks.set_config(change);
+    }
+
+    /// Sets the wall clock of all hosts by so many nanoseconds.
+    pub fn step_wall_clock(&self, nanoseconds: i64) {
+        self.lock().wall_clock_step += nanoseconds;
     }
 
     /// A random number from the world's seed, for tests that make choices.

@@ -26,7 +26,7 @@ const SYNC: Duration = Duration::from_millis(200);
 /// Time that writes, syncs and commit records take at most, beside `SYNC`.
 const SLACK: Duration = Duration::from_millis(150);
 const RATE: u64 = 40_000_000;
-const PACKET: usize = 1000;
+const PACKET: usize = 8000;
 
 async fn disks(reactor: Reactor) -> Vec<Arc<dyn Volume>> {
     let registry = Registry::standard();

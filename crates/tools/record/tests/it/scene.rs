@@ -65,6 +65,7 @@ pub(crate) fn all() -> Extract {
         times: 0..u64::MAX,
         recording: None,
         count: None,
+        filter: None,
     }
 }
 

@@ -509,3 +509,65 @@ fn a_slow_volume_is_told_apart() {
         );
     });
 }
+
+/// Set back by an hour, and then forward by a day.
+#[test]
+fn packets_are_kept_and_found_when_the_clock_is_set() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let simulation = simulation();
+    let world = simulation.world();
+    simulation.run(0, move |reactor| async move {
+        let volumes = volumes(2, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let (own, began) = (reactor.clone(), reactor.system().wall_clock());
+        let setting = reactor.spawn(async move {
+            for step in [-HOUR, 24 * HOUR] {
+                own.sleep(Duration::from_millis(500)).await;
+                world.step_wall_clock(step);
+            }
+        });
+        // 8 Mb/s of packets of 1,000 bytes: 1,000 a second.
+        let streams = [(1000, 1500, 8_000_000), (1001, 1500, 8_008_000)];
+        let config = RecordConfig {
+            sync: Duration::from_millis(200),
+            ..config(WhenFull::Stop)
+        };
+        let recorded = record_all(&reactor, ring, &streams, config).await;
+        setting.await;
+        for one in &recorded {
+            assert_eq!((one.counts.kept, one.clock_steps.count), (1500, 2));
+            let seconds = one.clock_steps.nanoseconds as f64 / 1e9;
+            assert!((seconds - 23.0 * 3600.0).abs() < 0.001, "{seconds}");
+        }
+        let ring = opened(&reactor, &volumes).await;
+        let listed = list(&ring);
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].clock_steps, recorded[0].clock_steps);
+        assert!(listed[0].is_closed && !listed[0].is_cut);
+        let (file, done) = extracted(&ring, &all()).await;
+        assert_eq!((done.packets, done.damaged.len()), (3000, 0));
+        for text in ["set by -3600.000 s", "set by +86400.000 s"] {
+            let is_there = file.windows(text.len()).any(|part| part == text.as_bytes());
+            assert!(is_there, "no statistics say '{text}'");
+        }
+        // Each part by its own times, within the 4 ms that a turn of the recorder may take.
+        let began = began.as_nanos() as u64;
+        for (from, to) in [(0, 500_i64), (500, 1000), (1000, 1500)] {
+            let step = match from {
+                0 => 0,
+                500 => -HOUR,
+                _ => 23 * HOUR,
+            };
+            let at = |milliseconds| began.wrapping_add_signed(step + milliseconds * 1_000_000);
+            let part = Extract {
+                times: at(from - 100)..at(to + 100),
+                ..all()
+            };
+            let (file, done) = extracted(&ring, &part).await;
+            assert!(done.packets.abs_diff(1000) <= 8, "{} packets", done.packets);
+            for packet in packets_of(&file) {
+                assert!(part.times.contains(&packet.2));
+            }
+        }
+    });
+}

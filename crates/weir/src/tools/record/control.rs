@@ -25,15 +25,17 @@ use uuid::Uuid;
 use weir_record::{Pressure, Progress};
 
 use super::metrics;
-use super::standing::About;
+use super::status::About;
 
 /// Connections served at once, of readers and of metrics clients; more wait to be accepted.
 const READERS_MAX: usize = 64;
 const PAGES_MAX: usize = 8;
 /// Longest time that one page takes.
 const PAGE_TIME: Duration = Duration::from_secs(5);
-/// Pause before a retry.
+/// Pause before a connection is accepted again after an error.
 const RETRY: Duration = Duration::from_secs(1);
+/// Interval at which a reader looks for a recorder that starts. Until it is found, reads take bandwidth from it.
+const LOOK_FOR_RECORDER: Duration = Duration::from_millis(20);
 
 /// Paths at which the recorder of a ring may have its control socket.
 fn paths(ring: Uuid) -> impl Iterator<Item = PathBuf> {
@@ -336,7 +338,7 @@ pub(super) fn pressure_of(ring: Uuid) -> Arc<Pressure> {
                 }
                 None => followed.set_recording(false),
             }
-            std::thread::sleep(RETRY);
+            std::thread::sleep(LOOK_FOR_RECORDER);
         }
     };
     let thread = std::thread::Builder::new().name("recorder".to_owned());

@@ -3,10 +3,10 @@
 use weir_gateway::metrics::{self, Family, Kind};
 use weir_record::Progress;
 
-use super::standing::About;
+use super::status::About;
 
 /// The whole page. Before the first figures, only the ring and its size.
-pub(super) fn page(about: &About, standing: Option<&Progress>) -> String {
+pub(super) fn page(about: &About, progress: Option<&Progress>) -> String {
     let ring = about.ring.to_string();
     let mut info = Family::new(
         "weir_record_info",
@@ -23,15 +23,15 @@ pub(super) fn page(about: &About, standing: Option<&Progress>) -> String {
             about.capacity_bytes,
         ),
     ];
-    if let Some(standing) = standing {
-        families.extend(of_recorder(standing));
-        families.extend(of_volumes(about, standing));
+    if let Some(progress) = progress {
+        families.extend(of_recorder(progress));
+        families.extend(of_volumes(about, progress));
     }
     metrics::page(&families)
 }
 
-fn of_recorder(standing: &Progress) -> Vec<Family> {
-    let counts = &standing.counts;
+fn of_recorder(progress: &Progress) -> Vec<Family> {
+    let counts = &progress.counts;
     let counter = |name, help, value: u64| Family::single(name, Kind::Counter, help, value);
     let mut lost = Family::new(
         "weir_record_lost_total",
@@ -47,7 +47,7 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
     ] {
         lost.add([("cause", cause)], count);
     }
-    let (used, all) = standing.buffers;
+    let (used, all) = progress.buffers;
     let mut buffers = Family::new(
         "weir_record_buffers",
         Kind::Gauge,
@@ -60,7 +60,7 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
             "weir_record_elapsed_seconds",
             Kind::Gauge,
             "Time since the recording began.",
-            standing.elapsed.as_secs_f64(),
+            progress.elapsed.as_secs_f64(),
         ),
         counter(
             "weir_record_received_total",
@@ -86,23 +86,23 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
         counter(
             "weir_record_written_bytes_total",
             "Bytes that were written to the volumes.",
-            standing.written_bytes,
+            progress.written_bytes,
         ),
         buffers,
         Family::single(
             "weir_record_no_segment_seconds_total",
             Kind::Counter,
             "Time without a segment to write to, because the oldest ones were not given up yet.",
-            standing.no_segment.as_secs_f64(),
+            progress.no_segment.as_secs_f64(),
         ),
         Family::single(
             "weir_record_ring_room_bytes",
             Kind::Gauge,
             "Bytes that can be written until the ring is full, or its oldest segments must be given up.",
-            standing.room_bytes,
+            progress.room_bytes,
         ),
     ];
-    if let Some(fill) = standing.source_fill {
+    if let Some(fill) = progress.source_fill {
         families.push(Family::single(
             "weir_record_kernel_buffer_ratio",
             Kind::Gauge,
@@ -113,7 +113,7 @@ fn of_recorder(standing: &Progress) -> Vec<Family> {
     families
 }
 
-fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
+fn of_volumes(about: &About, progress: &Progress) -> Vec<Family> {
     let counter = |name, help| Family::new(name, Kind::Counter, help);
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut written = counter(
@@ -136,7 +136,7 @@ fn of_volumes(about: &About, standing: &Progress) -> Vec<Family> {
         "weir_record_volume_failed",
         "1: a write failed, and nothing more is recorded on the volume.",
     );
-    for (number, (name, figures)) in about.volumes.iter().zip(&standing.volumes).enumerate() {
+    for (number, (name, figures)) in about.volumes.iter().zip(&progress.volumes).enumerate() {
         // Without their secrets, two names may be equal, hence the number.
         let number = number.to_string();
         let labels = [("number", number.as_str()), ("volume", name)];

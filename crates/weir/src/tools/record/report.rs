@@ -10,12 +10,13 @@ use uuid::Uuid;
 use weir_block::size::Size;
 use weir_lab::secret;
 use weir_plan::units;
-use weir_record::{Counts, Progress, Recorded, VolumeFigures, WhenFull};
+use weir_record::{ClockSteps, Counts, Progress, Recorded, VolumeFigures, WhenFull};
 use weir_report::drawing::{self, AxisOf, Line};
 use weir_report::words;
 use weir_volume::VolumeUrl;
 
-use super::standing::{About, holds_seconds, lost};
+use super::clock_text;
+use super::status::{About, holds_seconds, lost};
 use crate::tools::present::grouped;
 use crate::tools::report::{check_place, put};
 
@@ -46,9 +47,9 @@ struct History {
 }
 
 impl History {
-    fn add(&mut self, standing: &Progress) {
+    fn add(&mut self, progress: &Progress) {
         if self.seen.is_multiple_of(self.every) {
-            self.samples.push(standing.clone());
+            self.samples.push(progress.clone());
         }
         self.seen += 1;
         if self.samples.len() == SAMPLES_MAX {
@@ -105,9 +106,9 @@ impl Report {
         })
     }
 
-    pub(super) fn add(&self, standing: &Progress) {
+    pub(super) fn add(&self, progress: &Progress) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        history.add(standing);
+        history.add(progress);
     }
 
     /// Writes the page of a recording that ended, or that failed.
@@ -127,13 +128,11 @@ impl Report {
                     elapsed: recorded.elapsed,
                     counts: recorded.counts,
                     written_bytes: recorded.volumes.iter().map(|one| one.written_bytes).sum(),
-                    buffers: (0, 0),
                     volumes: recorded.volumes.clone(),
                     no_segment: recorded.no_segment,
-                    room_bytes: 0,
-                    is_live: false,
+                    clock_steps: recorded.clock_steps,
                     has_ended: true,
-                    source_fill: None,
+                    ..Progress::default()
                 });
                 Outcome {
                     recording: Some(recorded.recording),
@@ -142,6 +141,7 @@ impl Report {
                     bytes: recorded.committed_bytes,
                     elapsed: recorded.elapsed,
                     first_lost: recorded.first_lost,
+                    clock_steps: recorded.clock_steps,
                     volumes: recorded.volumes.clone(),
                     failures: recorded.failures.iter().map(ToString::to_string).collect(),
                 }
@@ -155,6 +155,7 @@ impl Report {
                     bytes: last.map_or(0, |last| last.written_bytes),
                     elapsed: last.map_or(Duration::ZERO, |last| last.elapsed),
                     first_lost: None,
+                    clock_steps: last.map(|last| last.clock_steps).unwrap_or_default(),
                     volumes: last.map_or(Vec::new(), |last| last.volumes.clone()),
                     failures: vec![format!("{error:#}")],
                 }
@@ -174,6 +175,7 @@ struct Outcome {
     bytes: u64,
     elapsed: Duration,
     first_lost: Option<Duration>,
+    clock_steps: ClockSteps,
     volumes: Vec<VolumeFigures>,
     failures: Vec<String>,
 }
@@ -264,6 +266,12 @@ fn summary(source: &str, about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
         if count(counts) > 0 {
             rows.push(vec![format!("lost: {cause}"), grouped(count(counts))]);
         }
+    }
+    if outcome.clock_steps.count > 0 {
+        rows.push(vec![
+            "time stamps".to_owned(),
+            clock_text(outcome.clock_steps),
+        ]);
     }
     let full = match about.when_full {
         WhenFull::GoRound => "recording time that fits the ring at this rate",
@@ -411,15 +419,9 @@ mod tests {
     fn sample(seconds: u64) -> Progress {
         Progress {
             elapsed: Duration::from_secs(seconds),
-            counts: Counts::default(),
             written_bytes: seconds * seconds,
             buffers: (1, 4),
-            volumes: Vec::new(),
-            no_segment: Duration::ZERO,
-            room_bytes: 0,
-            is_live: false,
-            has_ended: false,
-            source_fill: None,
+            ..Progress::default()
         }
     }
 

@@ -16,7 +16,7 @@ use weir_ssd::{SCHEME, SsdVolume};
 use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 use super::source::Made;
-use super::standing::About;
+use super::status::About;
 
 /// The longest recording: longer than drives last.
 const TIME_MAX: Duration = Duration::from_secs(3600 * 24 * 365);
@@ -54,8 +54,8 @@ pub(super) fn run(
         let ring = Ring::make(&reactor, &opened, &ring).await?;
         let about = About::of(&ring, config.when_full, None);
         let mut source = source.make();
-        let told = |standing| show(&about, &standing);
-        let recorded = record(ring, &mut source, &config, &stop, told).await?;
+        let report = |progress| show(&about, &progress);
+        let recorded = record(ring, &mut source, &config, &stop, report).await?;
         Ok((about, recorded))
     })
 }

@@ -54,7 +54,6 @@ fn pace_of(parameters: &Parameters<'_>, has_own: bool) -> Result<Pace, UrlError>
     })
 }
 
-/// A file, or standard input.
 /// Opens a file or standard input. True: a pipe or a socket, whose sender may lose data when it is read slowly.
 fn input_of(path: &str) -> anyhow::Result<(Box<dyn Read + Send>, bool)> {
     let file = if path == "-" {
@@ -86,14 +85,16 @@ impl Read for Connection {
     }
 }
 
-fn connection_of(address: &str) -> anyhow::Result<Box<dyn Read + Send>> {
+/// Listens at an address. Also a note that says where.
+fn connection_of(address: &str) -> anyhow::Result<(Box<dyn Read + Send>, String)> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
-    eprintln!("waiting for a connection at {}", listener.local_addr()?);
-    Ok(Box::new(Connection {
+    let note = format!("waiting for a connection at {}", listener.local_addr()?);
+    let connection = Connection {
         listener: Some(listener),
         stream: None,
-    }))
+    };
+    Ok((Box::new(connection), note))
 }
 
 /// A source that is made on the reactor that reads it.
@@ -113,6 +114,8 @@ pub(super) struct Opened {
     pub(super) parts: Vec<Made>,
     /// Bytes a second at most, where it tells.
     pub(super) line: Option<f64>,
+    /// A note to be given when everything is ready.
+    pub(super) note: Option<String>,
 }
 
 /// Which of a source's packets are wanted, and how much of them.
@@ -204,6 +207,7 @@ fn interface_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         content: Content::Packets,
         parts: made.collect::<anyhow::Result<_>>()?,
         line: info.speed.map(|bits| bits as f64 / 8.0),
+        note: None,
     })
 }
 
@@ -294,11 +298,11 @@ fn udp_of(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
         Ok(Made(Box::new(move || Source::Udp(Box::new(udp)))))
     });
     let parts = made.collect::<anyhow::Result<_>>()?;
-    eprintln!("waiting for datagrams at {address}");
     Ok(Opened {
         content,
         parts,
         line: None,
+        note: Some(format!("waiting for datagrams at {address}")),
     })
 }
 
@@ -343,16 +347,10 @@ pub(super) fn open(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
             "--reactors above 1 works for interface: and udp: only, not for {url}; leave --reactors out"
         );
     }
-    let (content, made) = open_one(url, wanted)?;
-    let rate = url.parameters().parsed("rate", parse_rate)?;
-    Ok(Opened {
-        content,
-        parts: vec![made],
-        line: rate.map(|bits| bits as f64 / 8.0),
-    })
+    open_one(url, wanted)
 }
 
-fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)> {
+fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<Opened> {
     if wanted.snap_length.is_some() {
         bail!(
             "--snap-length works for interface: and udp: only, not for {url}; leave --snap-length out"
@@ -383,6 +381,15 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
             "--filter works on packets of interface:, udp:, pcap: and tcp: with content=pcap, not on {url}; leave --filter out"
         );
     }
+    let opened = |make: Box<dyn FnOnce() -> Source + Send>, pace: Pace, note| Opened {
+        content,
+        parts: vec![Made(make)],
+        line: match pace {
+            Pace::Rate(bits) => Some(bits as f64 / 8.0),
+            _ => None,
+        },
+        note,
+    };
     if url.scheme() != "generate" {
         let pace = match url.scheme() {
             // The sender has a pace, and waits where that is too fast.
@@ -390,17 +397,23 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
             _ => pace_of(&parameters, content == Content::Packets)?,
         };
         parameters.finish()?;
-        let (from, is_live) = match (url.scheme(), url.path()) {
-            ("tcp", path) => (connection_of(path)?, true),
+        let (from, is_live, note) = match (url.scheme(), url.path()) {
+            ("tcp", path) => {
+                let (from, note) = connection_of(path)?;
+                (from, true, Some(note))
+            }
             (scheme, "") => bail!("{scheme}: names no file; - is standard input"),
-            (_, path) => input_of(path)?,
+            (_, path) => {
+                let (from, is_live) = input_of(path)?;
+                (from, is_live, None)
+            }
         };
         let (name, filter) = (url.path().to_owned(), wanted.filter.clone());
         let make = move || {
             let input = Input::new(&name, content, pace, from).filtered_by(filter);
             Source::Input(Box::new(input.live(is_live)))
         };
-        return Ok((content, Made(Box::new(make))));
+        return Ok(opened(Box::new(make), pace, note));
     }
     let pace = pace_of(&parameters, false)?;
     let count = parameters.number("count", 1..=COUNT_MAX)?;
@@ -425,5 +438,5 @@ fn open_one(url: &VolumeUrl, wanted: &Wanted) -> anyhow::Result<(Content, Made)>
         Content::Bytes => vec![64 << 10],
     });
     let make = move || Source::Generator(Generator::new(content, &sizes, pace, count));
-    Ok((content, Made(Box::new(make))))
+    Ok(opened(Box::new(make), pace, None))
 }

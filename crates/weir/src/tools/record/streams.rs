@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use weir_record::{
-    Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams, VolumeFigures,
-    record_stream,
+    ClockSteps, Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams,
+    VolumeFigures, record_stream,
 };
 
 use super::source::Made;
@@ -42,6 +42,7 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
             // Of one ring.
             room_bytes: sum.room_bytes.min(one.room_bytes),
             is_live: one.is_live,
+            clock_steps: more_steps(sum.clock_steps, one.clock_steps),
             has_ended: sum.has_ended && one.has_ended,
             source_fill: sum
                 .source_fill
@@ -51,6 +52,11 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
         }
     };
     latest.iter().flatten().cloned().reduce(add)
+}
+
+/// The steps of the clock that were seen last: all streams see the same ones.
+fn more_steps(one: ClockSteps, other: ClockSteps) -> ClockSteps {
+    if other.count > one.count { other } else { one }
 }
 
 fn added(mut sum: Vec<VolumeFigures>, others: &[VolumeFigures]) -> Vec<VolumeFigures> {
@@ -78,10 +84,10 @@ pub(super) fn record(
         let stream = (Arc::clone(&streams), number as u32);
         let (latest, stop) = (Arc::clone(&latest), session.stop.clone());
         let mut show = show.take();
-        let told = move |standing: Progress| {
+        let report = move |progress: Progress| {
             let sum = {
                 let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
-                latest[number] = Some(standing);
+                latest[number] = Some(progress);
                 show.as_ref().and_then(|_| sum(&latest))
             };
             if let Some((show, sum)) = show.as_mut().zip(sum) {
@@ -92,7 +98,7 @@ pub(super) fn record(
             let recorded = async {
                 let ring = ring.open(&reactor)?;
                 let mut source = made.make();
-                let recorded = record_stream(ring, stream, &mut source, &config, &stop, told);
+                let recorded = record_stream(ring, stream, &mut source, &config, &stop, report);
                 Ok::<_, anyhow::Error>(recorded.await?)
             };
             let recorded = recorded.await;
@@ -150,6 +156,7 @@ fn add(mut sum: Recorded, one: Recorded) -> Recorded {
         first_lost: lost,
         volumes: added(sum.volumes, &one.volumes),
         no_segment: sum.no_segment + one.no_segment,
+        clock_steps: more_steps(sum.clock_steps, one.clock_steps),
         failures: sum.failures,
     }
 }

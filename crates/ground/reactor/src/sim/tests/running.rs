@@ -39,6 +39,10 @@ fn hosts_share_the_wall_clock_and_not_the_monotonic_one() {
     let (first, second) = (clocks(0), clocks(1));
     assert_ne!(first.0, second.0);
     assert_eq!(first.1, second.1);
+    simulation.world().step_wall_clock(-5_000_000_000);
+    let set = clocks(0);
+    assert_eq!(set.0, first.0);
+    assert_eq!(set.1, first.1 - Duration::from_secs(5));
 }
 
 /// A run with everything in it; the hash of its trace.

@@ -8,7 +8,7 @@ use weir_lab::secret::without_in_text;
 use weir_plan::units;
 use weir_record::{Content, Counts, Progress, Ring, VolumeFigures, WhenFull};
 
-use super::things;
+use super::{clock_text, things};
 use crate::tools::present::{self, Line, grouped};
 
 /// Volumes that have a line at a terminal.
@@ -86,6 +86,7 @@ struct Warned {
     full: bool,
     retain: bool,
     failed: usize,
+    clock_steps: u32,
 }
 
 /// Shows figures, and the rates since those before.
@@ -278,6 +279,13 @@ impl Warned {
             let (holds, retain) = (units::time_text(holds), units::time_text(retain));
             format!("at this rate the ring holds {holds}, less than --retain {retain}")
         });
+        let steps = status.now.clock_steps;
+        if steps.count > std::mem::replace(&mut self.clock_steps, steps.count) {
+            warnings.push(format!(
+                "warning: {}; later packets have times of the new clock",
+                clock_text(steps)
+            ));
+        }
         if status.failed > std::mem::replace(&mut self.failed, status.failed) {
             let volumes = about.volumes.iter().zip(&status.now.volumes);
             let failed = volumes.filter(|(_, one)| one.has_failed);
@@ -310,6 +318,8 @@ fn row(name: &str, figures: &VolumeFigures, bytes_per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_record::ClockSteps;
+
     use super::*;
 
     fn about(volumes: &[&str]) -> About {
@@ -348,11 +358,10 @@ mod tests {
     }
 
     /// Figures after some seconds, of which each volume wrote so many MiB.
-    fn standing(seconds: u64, mebibytes: [u64; 2]) -> Progress {
+    fn figures(seconds: u64, mebibytes: [u64; 2]) -> Progress {
         let written = mebibytes.map(|count| count << 20);
         Progress {
             elapsed: Duration::from_secs(seconds),
-            counts: Counts::default(),
             written_bytes: written.iter().sum(),
             buffers: (40, 64),
             volumes: written
@@ -361,11 +370,9 @@ mod tests {
                     ..VolumeFigures::default()
                 })
                 .to_vec(),
-            no_segment: Duration::ZERO,
             room_bytes: 600 << 20,
             is_live: true,
-            has_ended: false,
-            source_fill: None,
+            ..Progress::default()
         }
     }
 
@@ -373,8 +380,8 @@ mod tests {
     fn rates_are_those_since_the_line_before() {
         let about = about(&["a", "b"]);
         let mut view = View::default();
-        view.line(&about, &standing(10, [50, 10]));
-        let (line, _) = view.line(&about, &standing(11, [350, 20]));
+        view.line(&about, &figures(10, [50, 10]));
+        let (line, _) = view.line(&about, &figures(11, [350, 20]));
         let text = line.text;
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].contains("310.0 MiB/s; buffers 40 of 64"), "{text}");
@@ -389,8 +396,8 @@ mod tests {
         about.retain = Some(Duration::from_secs(3600));
         let mut view = View::default();
         let mut warnings = |now: &Progress| view.line(&about, now).1.join("\n");
-        assert_eq!(warnings(&standing(1, [1, 0])), "");
-        let mut now = standing(2, [2, 0]);
+        assert_eq!(warnings(&figures(1, [1, 0])), "");
+        let mut now = figures(2, [2, 0]);
         now.buffers.0 = 50;
         now.volumes[1].waited = Duration::from_secs(5);
         let text = warnings(&now);
@@ -424,7 +431,18 @@ mod tests {
         assert_eq!(warnings(&now), "");
         now.buffers.0 = 64;
         assert!(warnings(&now).contains("64 of 64 buffers"));
+        now.clock_steps = ClockSteps {
+            count: 1,
+            nanoseconds: -1_500_000_000,
+        };
+        let text = warnings(&now);
+        assert!(
+            text.contains("the wall clock was set by -1.500 s;"),
+            "{text}"
+        );
+        assert_eq!(warnings(&now), "");
         // A source that waits loses nothing.
+        now.clock_steps = ClockSteps::default();
         now.is_live = false;
         now.counts.slow_lost = 0;
         now.volumes[0].has_failed = false;
@@ -437,11 +455,11 @@ mod tests {
         let mut about = about(&["a", "b"]);
         about.when_full = WhenFull::Stop;
         let mut view = View::default();
-        view.line(&about, &standing(1, [1, 0]));
-        let (line, warnings) = view.line(&about, &standing(2, [2, 0]));
+        view.line(&about, &figures(1, [1, 0]));
+        let (line, warnings) = view.line(&about, &figures(2, [2, 0]));
         assert!(line.text.contains("full in 10 min"), "{}", line.text);
         assert!(warnings.is_empty());
-        let mut soon = standing(6, [6, 0]);
+        let mut soon = figures(6, [6, 0]);
         soon.room_bytes = 30 << 20;
         let text = view.line(&about, &soon).1.join("\n");
         assert!(text.contains("the ring is full in 30 s"), "{text}");
