@@ -272,6 +272,22 @@ pub struct Counts {
     pub filtered: u64,
 }
 
+impl Counts {
+    /// Returns the losses by all causes.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        // Those of a damaged ring may be any.
+        let all = [
+            self.source_lost,
+            self.interface_lost,
+            self.socket_lost,
+            self.slow_lost,
+            self.failed_lost,
+        ];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
         // Those of a damaged ring may be any.
@@ -295,6 +311,47 @@ pub struct ClockSteps {
     pub count: u32,
     /// Their sum, in nanoseconds.
     pub nanoseconds: i64,
+}
+
+impl ClockSteps {
+    /// Returns the steps since earlier ones.
+    #[must_use]
+    pub fn since(self, earlier: ClockSteps) -> ClockSteps {
+        ClockSteps {
+            count: self.count.wrapping_sub(earlier.count),
+            nanoseconds: self.nanoseconds.wrapping_sub(earlier.nanoseconds),
+        }
+    }
+
+    /// Returns the later of two streams' steps: all streams see the same ones.
+    #[must_use]
+    pub fn later(self, other: ClockSteps) -> ClockSteps {
+        if other.count > self.count {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Returns their sum in seconds.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.nanoseconds as f64 / 1e9
+    }
+}
+
+impl std::fmt::Display for ClockSteps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.seconds();
+        match self.count {
+            0 => f.write_str("the wall clock did not step"),
+            1 => write!(f, "the wall clock stepped by {seconds:+.3} s"),
+            count => write!(
+                f,
+                "the wall clock stepped {count} times, by {seconds:+.3} s in all"
+            ),
+        }
+    }
 }
 
 /// A chunk of a segment.

@@ -14,6 +14,7 @@ mod capture;
 mod format;
 mod generator;
 mod input;
+mod losses;
 mod pressure;
 mod read;
 mod record;

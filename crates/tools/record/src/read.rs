@@ -85,10 +85,7 @@ fn listed(segments: &[Segments]) -> Listed {
     listed.is_closed = ended == last.len();
     for commit in last.values() {
         listed.counts += commit.counts;
-        // All streams see the same steps, but their last records are of different times.
-        if commit.clock_steps.count > listed.clock_steps.count {
-            listed.clock_steps = commit.clock_steps;
-        }
+        listed.clock_steps = listed.clock_steps.later(commit.clock_steps);
     }
     listed
 }
@@ -152,9 +149,19 @@ pub enum ReadError {
     /// The output takes no more.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
-    /// The filter cannot be used on these packets.
+    /// The filter is none.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The filter cannot be used on packets of an interface.
+    #[error(
+        "the filter does not work on packets of link type {link_type}, which the ring holds too: {reason}; select one recording (--recording) or a time"
+    )]
+    FilterOfLink {
+        /// The type of link.
+        link_type: u16,
+        /// The library's reason.
+        reason: FilterError,
+    },
     /// A filter was given, and there are no packets.
     #[error("a filter selects packets, and this ring holds bytes; select them by time")]
     FilterOfBytes,
@@ -194,8 +201,7 @@ struct Reading<'a> {
 /// A packet, or counts, of a chunk that was read, numbered as in the output.
 enum Item {
     Packet(Packet<'static>, Range<usize>),
-    /// Those of a stream.
-    Statistics(u32, Statistics),
+    Statistics(Statistics),
 }
 
 impl Item {
@@ -203,14 +209,14 @@ impl Item {
     fn order(&self) -> u64 {
         match self {
             Item::Packet(packet, _) => packet.time,
-            Item::Statistics(..) => 0,
+            Item::Statistics(_) => 0,
         }
     }
 
     fn time(&self) -> u64 {
         match self {
             Item::Packet(packet, _) => packet.time,
-            Item::Statistics(_, statistics) => statistics.time,
+            Item::Statistics(statistics) => statistics.time,
         }
     }
 }
@@ -351,6 +357,24 @@ fn place_of(segment: &Segments, chunk: &Chunk) -> u64 {
     segment.place + u64::from(chunk.block) * BLOCK_BYTES as u64
 }
 
+/// Types of link that a filter is tried on before packets are there: Ethernet, IP, 802.11 without and with radiotap, and Linux's cooked
+/// captures (LINKTYPE values).
+const LINK_TYPES: [u16; 6] = [1, 101, 105, 127, 113, 276];
+
+/// Fails if a filter is of no use for any of these.
+fn check_filter(expression: &str) -> Result<(), FilterError> {
+    let translated =
+        |link_type| Filter::for_link(expression, link_type, PACKET_BYTES_MAX as u32).map(|_| ());
+    let first = translated(LINK_TYPES[0]);
+    match LINK_TYPES[1..]
+        .iter()
+        .any(|&other| translated(other).is_ok())
+    {
+        true => Ok(()),
+        false => first,
+    }
+}
+
 struct Extraction<'a> {
     what: &'a Extract,
     out: &'a mut dyn Output,
@@ -360,8 +384,8 @@ struct Extraction<'a> {
     new_interfaces: Vec<u8>,
     /// The filter for each known interface, if there is one.
     filters: Vec<Filter>,
-    /// Packets lost before ones that the filter rejected, reported with the next one that passes.
-    dropped: u64,
+    /// Packets of each stream lost before ones that the filter rejected, reported with the next one that passes.
+    dropped: BTreeMap<u32, u64>,
     /// The recording that was last extracted, and its newest time.
     last: Option<(Uuid, u64)>,
     /// The latest counts of each stream of the recording, by interface.
@@ -378,6 +402,9 @@ impl<'a> Extraction<'a> {
         if content == Content::Bytes && what.filter.is_some() {
             return Err(ReadError::FilterOfBytes);
         }
+        if let Some(expression) = &what.filter {
+            check_filter(expression)?;
+        }
         Ok(Extraction {
             what,
             out,
@@ -385,7 +412,7 @@ impl<'a> Extraction<'a> {
             known: Vec::new(),
             new_interfaces: Vec::new(),
             filters: Vec::new(),
-            dropped: 0,
+            dropped: BTreeMap::new(),
             last: None,
             counted: BTreeMap::new(),
             has_begun: false,
@@ -451,6 +478,7 @@ impl<'a> Extraction<'a> {
                 && before != recording
             {
                 self.counted.clear();
+                self.dropped.clear();
                 if self.done.packets > 0 {
                     self.gap(end)?;
                 }
@@ -488,7 +516,7 @@ impl<'a> Extraction<'a> {
         if let [only] = feeds {
             // As it came, whatever its times are.
             while let Some(item) = only.items.pop_front() {
-                self.item(&item, &only.data, &mut bytes);
+                self.item(&item, only.stream, &only.data, &mut bytes);
             }
         }
         let with_items =
@@ -499,14 +527,14 @@ impl<'a> Extraction<'a> {
             let earliest = earliest.min_by_key(|one| one.items[0].order());
             let feed = earliest.expect("there is one");
             let item = feed.items.pop_front().expect("it has one");
-            self.item(&item, &feed.data, &mut bytes);
+            self.item(&item, feed.stream, &feed.data, &mut bytes);
         }
         self.put(&bytes)?;
         Ok(true)
     }
 
     /// Writes a packet, or counts, where it is wanted.
-    fn item(&mut self, item: &Item, data: &[u8], bytes: &mut Vec<u8>) {
+    fn item(&mut self, item: &Item, stream: u32, data: &[u8], bytes: &mut Vec<u8>) {
         if !self.what.times.contains(&item.time()) {
             return;
         }
@@ -517,24 +545,25 @@ impl<'a> Extraction<'a> {
                 let filter = self.filters.get(packet.interface as usize);
                 if filter.is_some_and(|filter| !filter.passes(packet.length, data)) {
                     self.done.filtered += 1;
-                    let dropped = packet.dropped.unwrap_or_default();
-                    self.dropped = self.dropped.saturating_add(dropped);
+                    if let Some(dropped) = packet.dropped {
+                        let before = self.dropped.entry(stream).or_default();
+                        *before = before.saturating_add(dropped);
+                    }
                     return;
                 }
                 let mut packet = Packet {
                     data,
                     ..packet.clone()
                 };
-                let dropped = std::mem::take(&mut self.dropped);
-                if dropped > 0 {
+                if let Some(dropped) = self.dropped.remove(&stream) {
                     let own = packet.dropped.unwrap_or_default();
                     packet.dropped = Some(dropped.saturating_add(own));
                 }
                 write::packet(&packet, bytes);
                 self.done.packets += 1;
             }
-            Item::Statistics(stream, statistics) => {
-                let of = (*stream, statistics.interface);
+            Item::Statistics(statistics) => {
+                let of = (stream, statistics.interface);
                 self.counted.insert(of, statistics.clone());
                 write::statistics(&self.counts_of(statistics), bytes);
             }
@@ -647,8 +676,7 @@ impl<'a> Extraction<'a> {
                 }
                 Found::Statistics(mut statistics) => {
                     statistics.interface = numbers[statistics.interface as usize];
-                    feed.items
-                        .push_back(Item::Statistics(feed.stream, statistics));
+                    feed.items.push_back(Item::Statistics(statistics));
                 }
                 Found::Section => numbers.clear(),
                 Found::Other => {}
@@ -663,8 +691,9 @@ impl<'a> Extraction<'a> {
             return Ok(());
         };
         for interface in &self.known[self.filters.len()..] {
-            let filter =
-                Filter::for_link(expression, interface.link_type, PACKET_BYTES_MAX as u32)?;
+            let link_type = interface.link_type;
+            let filter = Filter::for_link(expression, link_type, PACKET_BYTES_MAX as u32);
+            let filter = filter.map_err(|reason| ReadError::FilterOfLink { link_type, reason })?;
             self.filters.push(filter);
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! A recording: from a source onto a ring, until one of them ends.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use weir_pcap::{Packet, Statistics};
 use weir_reactor::{Instant, Reactor, Timer};
 
 use crate::format::{ClockSteps, Content, Counts};
+use crate::losses::Losses;
 use crate::ring::{Ring, WhenFull};
 use crate::source::Source;
 use crate::streams::{Streams, WallClock};
@@ -21,10 +21,8 @@ use crate::writer::{CHUNK_BYTES, Gauge, Refused, VolumeFigures, Writer, WriterCo
 
 /// Bytes that are taken in one go before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
-/// Interval between checks for a stop request.
+/// Interval between checks for a stop request, losses in the kernel and steps of the clock.
 const LOOK: Duration = Duration::from_millis(100);
-/// Times at which losses in the kernel were found that are kept apart.
-const LOST_BEHIND_MAX: usize = 64;
 /// Interval between checks while waiting for room, which another stream may make.
 const LOOK_FOR_TAIL: Duration = Duration::from_millis(5);
 
@@ -120,7 +118,7 @@ pub struct Progress {
     pub room_bytes: u64,
     /// Slow volumes may cost data: in the recorder, in the kernel, or at the sender.
     pub is_live: bool,
-    /// These are the last figures.
+    /// Nothing more is taken; the volumes may still be written to.
     pub has_ended: bool,
     /// Share of the source's own buffer that waits to be taken, from 0 to 1, where it has one.
     pub source_fill: Option<f64>,
@@ -203,16 +201,16 @@ pub async fn record_stream(
     let mut run = Run {
         writer: Writer::new(ring, stream, &settings),
         began: reactor.now(),
-        told: reactor.now(),
+        shown: reactor.now(),
         has_interfaces: false,
         is_behind: false,
         left_out: LeftOut::default(),
-        told_counts: Counts::default(),
+        reported_counts: Counts::default(),
         stops_at: None,
         stops_before: None,
         first_lost: None,
         lost_since: 0,
-        lost_behind: VecDeque::new(),
+        kernel_losses: Losses::default(),
         is_live: source.is_live(),
         counted: reactor.now(),
         clock: shared.clock(),
@@ -229,15 +227,18 @@ pub async fn record_stream(
     run.count_left_out(source);
     run.is_behind = false;
     let ended = run.take_all(source, stop, &mut progress).await;
-    run.tell_counts(source, true);
-    let watch = run.watch();
+    run.compare_clocks();
+    run.report_counts(source, true);
+    let watch = Watch {
+        has_ended: true,
+        // Nothing more can be lost.
+        is_live: false,
+        ..run.watch()
+    };
     watch
         .until_done(run.writer.finish(), source, &mut progress)
         .await;
-    progress(Progress {
-        has_ended: true,
-        ..watch.progress(source)
-    });
+    progress(watch.progress(source));
     let figures = run.writer.figures();
     let ended = ended?;
     Ok(Recorded {
@@ -260,15 +261,15 @@ struct Item {
     /// Its bytes, and the bytes that it had where it came from.
     length: usize,
     came: usize,
-    /// Packets that the source lost before it.
+    /// Packets that the source lost before it, and those lost in the kernel that it reports.
     lost_before: u64,
-    /// The packet's time.
-    time: Option<u64>,
+    kernel_lost: u64,
+    is_packet: bool,
 }
 
-/// The end of a turn, in which as much is taken as there is, and room for.
+/// The reason for which a turn of taking packets ended.
 enum Turn {
-    /// Others have their turn now.
+    /// Enough was taken: other tasks run now.
     Over,
     /// The source has nothing before this time.
     Wait(Instant),
@@ -338,7 +339,7 @@ struct Run {
     reactor: Reactor,
     writer: Writer,
     began: Instant,
-    told: Instant,
+    shown: Instant,
     has_interfaces: bool,
     /// The volumes held the source up, and what waited in its own buffer since was not all taken.
     is_behind: bool,
@@ -346,15 +347,14 @@ struct Run {
     left_out: LeftOut,
     counted: Instant,
     /// The counts that were last written.
-    told_counts: Counts,
+    reported_counts: Counts,
     /// It was asked to stop: when it does so at the latest, and the time from which on packets are not taken any more.
     stops_at: Option<Instant>,
     stops_before: Option<u64>,
     first_lost: Option<Duration>,
     /// Losses in the recorder since the last packet that was recorded, reported with the next one (epb_dropcount).
     lost_since: u64,
-    /// Losses in the kernel, each with the time at which they were found: they lie behind all packets that came before that.
-    lost_behind: VecDeque<(u64, u64)>,
+    kernel_losses: Losses,
     is_live: bool,
     streams: Arc<Streams>,
     /// The wall clock as this stream last saw it, and its steps that statistics report.
@@ -376,7 +376,7 @@ impl Run {
                 self.writer.make_way();
             }
             if now >= self.writer.next_sync() {
-                self.tell_counts(source, false);
+                self.report_counts(source, false);
                 self.writer.tick(now);
             }
             self.show(now, source, progress);
@@ -417,24 +417,15 @@ impl Run {
     }
 
     /// Takes what the source has now, for one turn.
-    fn take_turn(&mut self, source: &mut Source, mut now: Instant) -> Result<Turn, RecordError> {
+    fn take_turn(&mut self, source: &mut Source, now: Instant) -> Result<Turn, RecordError> {
         let waits = !source.loses_when_late();
-        let mut wall = self.reactor.system().wall_clock();
+        let wall = self.reactor.system().wall_clock();
         let mut turn = 0;
         while turn < TURN_BYTES {
-            let ended = Ok(Turn::Ended(Ended::Stopped));
             let is_late = |time| self.stops_before.is_some_and(|end| time >= end);
             let (item, taken) = match source.next(now, wall)? {
                 Next::End => return Ok(Turn::Ended(Ended::Source)),
-                Next::Wait(until) => {
-                    // The clock went on.
-                    now = self.reactor.now();
-                    if until > now {
-                        return Ok(Turn::Wait(until));
-                    }
-                    wall = self.reactor.system().wall_clock();
-                    continue;
-                }
+                Next::Wait(until) => return Ok(Turn::Wait(until)),
                 Next::Read => return Ok(Turn::Read),
                 Next::Interfaces(all) => {
                     self.has_interfaces = true;
@@ -444,20 +435,25 @@ impl Run {
                     }
                     continue;
                 }
-                Next::LeftOut(_, time) if is_late(time) => return ended,
+                Next::LeftOut(_, time) if is_late(time) => return Ok(Turn::Ended(Ended::Stopped)),
                 Next::LeftOut(bytes, _) => {
                     turn += bytes.max(64);
                     continue;
                 }
-                Next::Packet(packet) if is_late(packet.time) => return ended,
+                Next::Packet(packet) if is_late(packet.time) => {
+                    return Ok(Turn::Ended(Ended::Stopped));
+                }
                 Next::Packet(mut packet) => {
                     let item = Item {
                         length: packet.data.len(),
                         came: packet.length as usize,
                         lost_before: packet.dropped.unwrap_or_default(),
-                        time: Some(packet.time),
+                        kernel_lost: self.kernel_losses.before(packet.time),
+                        is_packet: true,
                     };
-                    let lost = item.lost_before + self.lost_since + self.lost_before(packet.time);
+                    // The source's count may be any.
+                    let lost = self.lost_since + item.kernel_lost;
+                    let lost = lost.saturating_add(item.lost_before);
                     packet.dropped = (lost > 0).then_some(lost);
                     match self.writer.packet(&packet) {
                         Err(Refused::Later) if waits => {
@@ -466,14 +462,17 @@ impl Run {
                         taken => (item, taken.map(|()| item.length)),
                     }
                 }
-                Next::Bytes(_, Some(time)) if is_late(time) => return ended,
+                Next::Bytes(_, Some(time)) if is_late(time) => {
+                    return Ok(Turn::Ended(Ended::Stopped));
+                }
                 Next::Bytes(bytes, time) => {
                     let time = time.unwrap_or(wall.as_nanos() as u64);
                     let item = Item {
                         length: bytes.len(),
                         came: 0,
                         lost_before: 0,
-                        time: None,
+                        kernel_lost: 0,
+                        is_packet: false,
                     };
                     match self.writer.bytes(bytes, time) {
                         Err(Refused::Later) if waits => {
@@ -509,17 +508,20 @@ impl Run {
             Err(Refused::Failed) => return Some(Ended::Failed),
         };
         if is_lost {
-            self.lost_since += 1 + item.lost_before;
-            let (reactor, began) = (&self.reactor, self.began);
-            self.first_lost.get_or_insert_with(|| reactor.now() - began);
-        } else if let Some(time) = item.time {
+            self.lost_since = self
+                .lost_since
+                .saturating_add(item.lost_before)
+                .saturating_add(1);
+            self.first_lost
+                .get_or_insert(self.reactor.now() - self.began);
+        } else if item.is_packet {
             self.lost_since = 0;
-            self.forget_lost_before(time);
+            self.kernel_losses.report(item.kernel_lost);
         }
         self.writer.count(|counts| {
             counts.received += 1;
             counts.received_bytes += bytes as u64;
-            counts.source_lost += item.lost_before;
+            counts.source_lost = counts.source_lost.saturating_add(item.lost_before);
             counts.slow_lost += u64::from(is_lost);
         });
         source.taken(bytes);
@@ -559,9 +561,9 @@ impl Run {
         let Some(linger) = linger else {
             return true;
         };
-        let system = self.reactor.system();
-        self.stops_before
-            .get_or_insert_with(|| system.wall_clock().as_nanos() as u64);
+        if self.stops_before.is_none() {
+            self.stops_before = Some(self.wall_time());
+        }
         now >= *self.stops_at.get_or_insert(now + linger)
     }
 
@@ -588,26 +590,35 @@ impl Run {
         });
     }
 
-    /// Looks at the source's counts and at the wall clock; false: that is not due yet.
+    /// Checks the wall clock and the source's counts; false: that is not due yet.
     fn look(&mut self, now: Instant, source: &mut Source) -> bool {
         if now < self.counted + LOOK {
             return false;
         }
         self.counted = now;
+        self.compare_clocks();
         self.count_left_out(source);
-        let clock = self.streams.look_at_clock(&self.reactor);
+        true
+    }
+
+    /// Notices steps of the wall clock. Times that are compared with those of packets are moved by them.
+    fn compare_clocks(&mut self) {
+        let clock = self.streams.compare_clocks(&self.reactor);
         let before = std::mem::replace(&mut self.clock, clock);
-        let step = clock.offset.wrapping_sub(before.offset);
+        let step = clock.offset.wrapping_sub(before.offset) as i64;
         if step != 0 {
-            // Times that are compared with those of packets go with the clock.
-            for (time, _) in &mut self.lost_behind {
-                *time = time.wrapping_add(step);
-            }
-            if let Some(end) = &mut self.stops_before {
-                *end = end.wrapping_add(step);
+            self.kernel_losses.shift(step);
+            let end = self.stops_before.as_mut();
+            if let Some(end) = end {
+                *end = end.saturating_add_signed(step);
             }
         }
-        true
+    }
+
+    /// The time of the wall clock, to be compared with those of packets.
+    fn wall_time(&mut self) -> u64 {
+        self.compare_clocks();
+        self.reactor.system().wall_clock().as_nanos() as u64
     }
 
     async fn wait_for_room(&mut self) {
@@ -628,13 +639,8 @@ impl Run {
         let lost = now.socket - before.socket;
         let is_behind = self.is_behind;
         if lost > 0 {
-            let now = self.reactor.system().wall_clock().as_nanos() as u64;
-            let is_full = self.lost_behind.len() >= LOST_BEHIND_MAX;
-            match self.lost_behind.back_mut().filter(|_| is_full) {
-                // This many have no packet behind them yet. (Bytes never report them.)
-                Some(last) => *last = (now, last.1 + lost),
-                None => self.lost_behind.push_back((now, lost)),
-            }
+            let now = self.wall_time();
+            self.kernel_losses.add(now, lost);
             self.first_lost
                 .get_or_insert(self.reactor.now() - self.began);
         }
@@ -650,20 +656,17 @@ impl Run {
     }
 
     /// Writes what became of all until now: of an interface now and then, and always as the last thing of the recording.
-    fn tell_counts(&mut self, source: &mut Source, is_last: bool) {
+    fn report_counts(&mut self, source: &mut Source, is_last: bool) {
         self.count_left_out(source);
         let counts = self.writer.figures().counts;
-        let has_changed = source.linger().is_some() && counts != self.told_counts;
+        let has_changed = source.linger().is_some() && counts != self.reported_counts;
         let is_due = is_last || has_changed || self.clock.steps != self.reported_steps;
         if !self.has_interfaces || !is_due {
             return;
         }
-        self.told_counts = counts;
-        let steps = std::mem::replace(&mut self.reported_steps, self.clock.steps);
-        let step = (self.clock.steps != steps).then(|| {
-            let seconds = (self.clock.steps.nanoseconds - steps.nanoseconds) as f64 / 1e9;
-            format!("the wall clock was set by {seconds:+.3} s since the statistics before")
-        });
+        self.reported_counts = counts;
+        let steps = self.clock.steps.since(self.reported_steps);
+        let step = (steps.count > 0).then(|| format!("{steps}, since the previous statistics"));
         let comment: Vec<_> = step.into_iter().chain(source.named_counts()).collect();
         let comment = (!comment.is_empty()).then(|| comment.join("\n"));
         // Those of all interfaces, at the first one.
@@ -678,26 +681,15 @@ impl Run {
             ..Statistics::default()
         };
         // They are in the commit records, too.
-        let _ = self.writer.statistics(&statistics);
-    }
-
-    /// Losses in the kernel that lie before a packet of this time.
-    fn lost_before(&self, time: u64) -> u64 {
-        let before = self.lost_behind.iter().take_while(|one| one.0 <= time);
-        before.map(|one| one.1).sum()
-    }
-
-    /// Forgets these losses: a packet reports them.
-    fn forget_lost_before(&mut self, time: u64) {
-        while self.lost_behind.front().is_some_and(|one| one.0 <= time) {
-            self.lost_behind.pop_front();
+        if self.writer.statistics(&statistics).is_ok() {
+            self.reported_steps = self.clock.steps;
         }
     }
 
     /// Shows figures where that is due.
     fn show(&mut self, now: Instant, source: &Source, progress: &mut impl FnMut(Progress)) {
-        if now >= self.told + PROGRESS_INTERVAL {
-            self.told = now;
+        if now >= self.shown + PROGRESS_INTERVAL {
+            self.shown = now;
             progress(self.watch().progress(source));
         }
     }
@@ -708,6 +700,7 @@ impl Run {
             gauge: self.writer.gauge(),
             began: self.began,
             is_live: self.is_live,
+            has_ended: false,
             clock_steps: self.clock.steps,
         }
     }
@@ -719,6 +712,7 @@ struct Watch {
     gauge: Gauge,
     began: Instant,
     is_live: bool,
+    has_ended: bool,
     clock_steps: ClockSteps,
 }
 
@@ -751,7 +745,7 @@ impl Watch {
             no_segment: figures.no_segment,
             room_bytes: figures.room_bytes,
             is_live: self.is_live,
-            has_ended: false,
+            has_ended: self.has_ended,
             source_fill: source.fill(),
             clock_steps: self.clock_steps,
         }

@@ -40,6 +40,9 @@ struct State {
 const STEP_MIN: u64 = 1_000_000;
 /// Longest time between two readings of the monotonic clock for the wall clock's between them to count.
 const READING: Duration = Duration::from_micros(100);
+/// Readings at most, until one counts.
+const TRIES: usize = 3;
+const TRIES_FIRST: usize = 1000;
 
 /// The wall clock, as last compared with the monotonic clock.
 #[derive(Debug, Clone, Copy)]
@@ -50,22 +53,37 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
-    /// Compares the clocks again.
-    fn look(&mut self, reactor: &Reactor) {
-        let before = reactor.now();
-        let wall = reactor.system().wall_clock().as_nanos() as u64;
-        // The thread may have been interrupted in between.
-        if reactor.now() - before > READING {
-            return;
+    fn new(reactor: &Reactor) -> Self {
+        let mut tries = (0..TRIES_FIRST).map(|_| offset(reactor));
+        // A machine that interrupts each of them has no exact clock.
+        let (offset, _) = tries.find(|one| one.1).unwrap_or_else(|| offset(reactor));
+        WallClock {
+            offset,
+            steps: ClockSteps::default(),
         }
-        let offset = wall.wrapping_sub(before.as_nanos());
+    }
+
+    /// Compares the clocks again.
+    fn compare(&mut self, reactor: &Reactor) {
+        let mut tries = (0..TRIES).map(|_| offset(reactor));
+        let Some((offset, _)) = tries.find(|one| one.1) else {
+            return;
+        };
         let step = offset.wrapping_sub(self.offset) as i64;
         if step.unsigned_abs() >= STEP_MIN {
             self.offset = offset;
             self.steps.count += 1;
-            self.steps.nanoseconds += step;
+            self.steps.nanoseconds = self.steps.nanoseconds.wrapping_add(step);
         }
     }
+}
+
+/// The wall clock less the monotonic clock; false: the thread was interrupted between their readings.
+fn offset(reactor: &Reactor) -> (u64, bool) {
+    let before = reactor.precise_now();
+    let wall = reactor.system().wall_clock().as_nanos() as u64;
+    let is_exact = reactor.precise_now() - before <= READING;
+    (wall.wrapping_sub(before.as_nanos()), is_exact)
 }
 
 /// The parts of a recording that its streams share.
@@ -84,7 +102,6 @@ impl Streams {
         let reactor = &ring.reactor;
         let mut bytes = [0; 16];
         reactor.system().random_bytes(&mut bytes);
-        let wall = reactor.system().wall_clock().as_nanos() as u64;
         // Writes of an earlier recorder that was killed may still land in the slots behind the last one.
         let streams = ring.segments.last().map_or(1, |one| one.commit.streams);
         let next = match ring.next {
@@ -98,11 +115,8 @@ impl Streams {
         Streams {
             recording: Uuid::from_bytes(bytes),
             count,
-            clock: Mutex::new(WallClock {
-                offset: wall.wrapping_sub(reactor.now().as_nanos()),
-                steps: ClockSteps::default(),
-            }),
             pressure: Arc::new(Pressure::recording()),
+            clock: Mutex::new(WallClock::new(reactor)),
             state: Mutex::new(State {
                 next,
                 tail: ring.superblock.tail,
@@ -123,9 +137,9 @@ impl Streams {
     }
 
     /// The wall clock, compared again.
-    pub(crate) fn look_at_clock(&self, reactor: &Reactor) -> WallClock {
+    pub(crate) fn compare_clocks(&self, reactor: &Reactor) -> WallClock {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        clock.look(reactor);
+        clock.compare(reactor);
         *clock
     }
 

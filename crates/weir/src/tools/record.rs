@@ -29,8 +29,8 @@ use weir_plan::units;
 use weir_reactor::Reactor;
 use weir_record::{
     ClockSteps, Content, Counts, Damage, Ended, Extract, Extracted, Listed, Progress as Figures,
-    ReadError, RecordConfig, Recorded, Ring, RingConfig, RingError, VolumeFigures, WhenFull,
-    extract, follow, list,
+    RecordConfig, Recorded, Ring, RingConfig, RingError, VolumeFigures, WhenFull, extract, follow,
+    list,
 };
 use weir_volume::{Access, VolumeUrl};
 
@@ -41,7 +41,7 @@ use super::session::Session;
 use super::{ReactorArguments, duration, size};
 use crate::table::table;
 use report::Report;
-use status::{About, View, holds_seconds, lost};
+use status::{About, View, holds_seconds};
 
 /// Shortest time without a free buffer or segment that the summary mentions.
 const HELD_UP_MIN: Duration = Duration::from_millis(10);
@@ -460,17 +460,7 @@ fn record_json(about: &About, recorded: &Recorded) -> serde_json::Value {
 }
 
 fn clock_json(steps: ClockSteps) -> serde_json::Value {
-    json!({ "count": steps.count, "seconds": steps.nanoseconds as f64 / 1e9 })
-}
-
-/// The steps of the wall clock in words; empty where there were none.
-fn clock_text(steps: ClockSteps) -> String {
-    let seconds = steps.nanoseconds as f64 / 1e9;
-    match steps.count {
-        0 => String::new(),
-        1 => format!("the wall clock was set by {seconds:+.3} s"),
-        count => format!("the wall clock was set {count} times, by {seconds:+.3} s in all"),
-    }
+    json!({ "count": steps.count, "seconds": steps.seconds() })
 }
 
 fn things(content: Content) -> &'static str {
@@ -540,7 +530,7 @@ fn record_text(about: &About, recorded: &Recorded) -> String {
         text.push_str(&format!("at this rate the ring holds {holds}\n"));
     }
     if recorded.clock_steps.count > 0 {
-        text.push_str(&format!("{}\n", clock_text(recorded.clock_steps)));
+        text.push_str(&format!("{}\n", recorded.clock_steps));
     }
     text.push_str(&format!("recording {}\n", recorded.recording));
     text
@@ -584,16 +574,18 @@ fn run_list(urls: &[VolumeUrl], json: bool) -> anyhow::Result<ExitCode> {
             (true, true) => "its beginning was given up",
             (_, false) => "did not end in order",
         };
-        let clock = clock_text(one.clock_steps);
-        let separator = if clock.is_empty() { "" } else { "; " };
+        let clock = match one.clock_steps.count {
+            0 => String::new(),
+            _ => format!("; {}", one.clock_steps),
+        };
         [
             one.recording.to_string(),
             time_text(one.first),
             time_text(one.last),
             grouped(one.packets),
             Size(one.bytes).to_string(),
-            grouped(lost(&one.counts)),
-            format!("{state}{separator}{clock}"),
+            grouped(one.counts.lost()),
+            format!("{state}{clock}"),
         ]
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
@@ -668,10 +660,11 @@ fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     }
 }
 
-/// Removes a file that was made and not written to.
+/// Removes an output that nothing was written to, so that the same command can be given again.
 fn remove_empty(path: &Path) {
-    if std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) {
-        // It is of no use to anybody; if it stays, the next error says so.
+    let is_empty = |file: std::fs::Metadata| file.is_file() && file.len() == 0;
+    if path != Path::new("-") && std::fs::symlink_metadata(path).is_ok_and(is_empty) {
+        // If it stays, the next error says so.
         let _ = std::fs::remove_file(path);
     }
 }
@@ -688,7 +681,10 @@ fn run_read(
     }
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let volumes = open_all(&session, urls, Access::READ_ONLY)?;
-    let path = out.map(Path::to_owned);
+    let writer: Box<dyn Write + Send> = match out {
+        None => Box::new(Nothing),
+        Some(path) => output_of(path)?,
+    };
     let (stop, last) = (session.stop.clone(), which.last);
     let (from, to) = (which.from.unwrap_or(0), which.to.unwrap_or(u64::MAX));
     let mut what = Extract {
@@ -714,24 +710,18 @@ fn run_read(
             let newest = of.map(|one| one.last).max().unwrap_or_default();
             what.times.start = newest.saturating_sub(last.as_nanos() as u64);
         }
-        let writer: Box<dyn Write + Send> = match &path {
-            None => Box::new(Nothing),
-            Some(path) => output_of(path)?,
-        };
         let mut writer = BufWriter::with_capacity(1 << 20, writer);
         let (missing, things) = (ring.missing(), things(ring.content()));
         let done = match follows {
-            true => follow(ring, &what, FOLLOW, &stop, &mut writer).await,
-            false => extract(&ring, &what, &stop, &mut writer).await,
+            true => follow(ring, &what, FOLLOW, &stop, &mut writer).await?,
+            false => extract(&ring, &what, &stop, &mut writer).await?,
         };
-        if let (Err(ReadError::Filter(_) | ReadError::FilterOfBytes), Some(path)) = (&done, &path) {
-            // Nothing was extracted, so that the same command may be given again.
-            remove_empty(path);
-        }
-        let done = done?;
         writer.flush()?;
         Ok((things, missing, done))
     })?;
+    if let (Err(_), Some(path)) = (&extracted, out) {
+        remove_empty(path);
+    }
     let (things, missing, done) = extracted?;
     warn_of_missing(&missing);
     for damage in &done.damaged {

@@ -9,7 +9,7 @@ use weir_load::Stop;
 use weir_pcap::{Interface, Packet, write};
 use weir_record::{
     Content, Counts, Ended, Extract, Generator, Input, Pace, RecordConfig, RecordError, Ring,
-    RingConfig, RingError, Source, WhenFull, follow, list, record,
+    RingConfig, RingError, Source, WhenFull, extract, follow, list, record,
 };
 use weir_testing::failing::failing;
 use weir_testing::initiator::on_machine;
@@ -151,6 +151,93 @@ fn files_come_back_as_they_were() {
         let mut bytes = input(vec![1], Content::Bytes, Pace::Full);
         let refused = record(ring, &mut bytes, &config, &Stop::new(), |_| ()).await;
         assert!(matches!(refused, Err(RecordError::Content { .. })));
+    });
+}
+
+/// Losses before packets that are left out are reported with the next one. A filter may suit one interface and not another.
+#[test]
+fn a_filter_leaves_out_packets_and_no_losses() {
+    on_machine(|reactor| async move {
+        let mut file = Vec::new();
+        write::section("test", "Linux", &mut file);
+        for link_type in [weir_pcap::ETHERNET, 101] {
+            let interface = Interface {
+                link_type,
+                ..Interface::default()
+            };
+            write::interface(&interface, &mut file);
+        }
+        // Lengths, and losses before each.
+        let packets = [(60, 3), (300, 0), (60, 1), (60, 4), (300, 2), (60, 9)];
+        for (time, (length, lost)) in (1_000_000..).zip(packets) {
+            let packet = Packet {
+                time,
+                length,
+                data: &vec![0; length as usize],
+                dropped: (lost > 0).then_some(lost),
+                ..Packet::default()
+            };
+            write::packet(&packet, &mut file);
+        }
+        let other = Packet {
+            interface: 1,
+            time: 2_000_000,
+            length: 300,
+            data: &[0x45; 300],
+            ..Packet::default()
+        };
+        write::packet(&other, &mut file);
+        let volumes = volumes(1, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let source = input(file, Content::Packets, Pace::Full);
+        recorded(ring, source, WhenFull::Stop).await;
+        let ring = opened(&reactor, &volumes).await;
+        let only = |filter: &str, times| Extract {
+            times,
+            filter: Some(filter.to_owned()),
+            ..all()
+        };
+        let (file, done) = extracted(&ring, &only("greater 100", 0..u64::MAX)).await;
+        assert_eq!((done.packets, done.filtered), (3, 4));
+        let mut found = Vec::new();
+        each(&file, |packet| found.push((packet.length, packet.dropped)));
+        assert_eq!(found, [(300, Some(3)), (300, Some(7)), (300, Some(9))]);
+        for (filter, words) in [
+            ("greater", "invalid filter 'greater'"),
+            ("ether src 0:0:0:0:0:0", "packets of link type 101"),
+        ] {
+            let what = only(filter, 0..u64::MAX);
+            let done = extract(&ring, &what, &Stop::new(), &mut Vec::new()).await;
+            let error = done.expect_err(filter).to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    });
+}
+
+/// The time at which a turn of the reactor began is no time to compare a clock with.
+#[test]
+fn a_busy_thread_is_no_step_of_the_clock() {
+    on_machine(|reactor| async move {
+        let volumes = volumes(1, "40M");
+        let ring = made(&reactor, &volumes, Content::Packets).await;
+        let pace = Pace::Rate(8_000_000);
+        let mut source =
+            Source::Generator(Generator::new(Content::Packets, &[1000], pace, Some(400)));
+        let (own, busy) = (reactor.clone(), AtomicBool::new(true));
+        let busy = Arc::new(busy);
+        let is_busy = Arc::clone(&busy);
+        let blocking = reactor.spawn(async move {
+            while is_busy.load(Ordering::Relaxed) {
+                own.sleep(Duration::from_millis(7)).await;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let config = config(WhenFull::Stop);
+        let done = record(ring, &mut source, &config, &Stop::new(), |_| ()).await;
+        busy.store(false, Ordering::Relaxed);
+        blocking.await;
+        assert_eq!(done.expect("it is recorded").clock_steps.count, 0);
     });
 }
 

@@ -546,7 +546,7 @@ fn packets_are_kept_and_found_when_the_clock_is_set() {
         assert!(listed[0].is_closed && !listed[0].is_cut);
         let (file, done) = extracted(&ring, &all()).await;
         assert_eq!((done.packets, done.damaged.len()), (3000, 0));
-        for text in ["set by -3600.000 s", "set by +86400.000 s"] {
+        for text in ["stepped by -3600.000 s", "stepped by +86400.000 s"] {
             let is_there = file.windows(text.len()).any(|part| part == text.as_bytes());
             assert!(is_there, "no statistics say '{text}'");
         }

@@ -35,7 +35,7 @@ const PAGE_TIME: Duration = Duration::from_secs(5);
 /// Pause before a connection is accepted again after an error.
 const RETRY: Duration = Duration::from_secs(1);
 /// Interval at which a reader looks for a recorder that starts. Until it is found, reads take bandwidth from it.
-const LOOK_FOR_RECORDER: Duration = Duration::from_millis(20);
+const LOOK_FOR_RECORDER: Duration = Duration::from_millis(50);
 
 /// Paths at which the recorder of a ring may have its control socket.
 fn paths(ring: Uuid) -> impl Iterator<Item = PathBuf> {

@@ -95,6 +95,17 @@ fn of_recorder(progress: &Progress) -> Vec<Family> {
             "Time without a segment to write to, because the oldest ones were not given up yet.",
             progress.no_segment.as_secs_f64(),
         ),
+        counter(
+            "weir_record_clock_steps_total",
+            "Steps of the wall clock of 1 ms and more since the recording began.",
+            progress.clock_steps.count.into(),
+        ),
+        Family::single(
+            "weir_record_clock_steps_seconds",
+            Kind::Gauge,
+            "Sum of the steps of the wall clock; negative: it was set back.",
+            progress.clock_steps.seconds(),
+        ),
         Family::single(
             "weir_record_ring_room_bytes",
             Kind::Gauge,

@@ -15,8 +15,7 @@ use weir_report::drawing::{self, AxisOf, Line};
 use weir_report::words;
 use weir_volume::VolumeUrl;
 
-use super::clock_text;
-use super::status::{About, holds_seconds, lost};
+use super::status::{About, holds_seconds};
 use crate::tools::present::grouped;
 use crate::tools::report::{check_place, put};
 
@@ -192,7 +191,7 @@ fn page(source: &str, about: &About, outcome: &Outcome, samples: &[Progress]) ->
             section { (volume_rates(about, samples)) }
         }
         section { (buffers(samples)) }
-        @if lost(&outcome.counts) > 0 { section { (losses(samples)) } }
+        @if outcome.counts.lost() > 0 { section { (losses(samples)) } }
         section {
             h2 { "Volumes" }
             (drawing::table(
@@ -219,7 +218,7 @@ fn page(source: &str, about: &About, outcome: &Outcome, samples: &[Progress]) ->
 
 fn verdict(outcome: &Outcome) -> String {
     let counts = &outcome.counts;
-    match lost(counts) {
+    match counts.lost() {
         0 => format!("No losses; {} received.", grouped(counts.received)),
         lost => {
             let first = outcome.first_lost.map_or(String::new(), |at| {
@@ -269,8 +268,8 @@ fn summary(source: &str, about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
     }
     if outcome.clock_steps.count > 0 {
         rows.push(vec![
-            "time stamps".to_owned(),
-            clock_text(outcome.clock_steps),
+            "timestamps".to_owned(),
+            outcome.clock_steps.to_string(),
         ]);
     }
     let full = match about.when_full {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use uuid::Uuid;
 use weir_lab::secret::without_in_text;
 use weir_plan::units;
-use weir_record::{Content, Counts, Progress, Ring, VolumeFigures, WhenFull};
+use weir_record::{ClockSteps, Content, Progress, Ring, VolumeFigures, WhenFull};
 
-use super::{clock_text, things};
+use super::things;
 use crate::tools::present::{self, Line, grouped};
 
 /// Volumes that have a line at a terminal.
@@ -65,12 +65,6 @@ impl About {
     }
 }
 
-/// Packets, or reads, that were lost, by whatever cause.
-pub(super) fn lost(counts: &Counts) -> u64 {
-    let after = counts.socket_lost + counts.slow_lost + counts.failed_lost;
-    counts.source_lost + counts.interface_lost + after
-}
-
 /// Seconds of a recording that a ring of so many bytes holds at this rate; none where nothing came.
 pub(super) fn holds_seconds(capacity: u64, bytes: u64, seconds: f64) -> Option<f64> {
     (bytes > 0).then(|| capacity as f64 * seconds / bytes as f64)
@@ -86,7 +80,7 @@ struct Warned {
     full: bool,
     retain: bool,
     failed: usize,
-    clock_steps: u32,
+    clock_steps: ClockSteps,
 }
 
 /// Shows figures, and the rates since those before.
@@ -201,8 +195,8 @@ impl Status<'_> {
         {
             text.push_str(&format!("; full in {}", units::time_text(left)));
         }
-        if lost(counts) > 0 {
-            text.push_str(&format!("; {} lost", grouped(lost(counts))));
+        if counts.lost() > 0 {
+            text.push_str(&format!("; {} lost", grouped(counts.lost())));
         }
         if self.failed > 0 {
             text.push_str(&format!("; failed volumes: {}", self.failed));
@@ -246,7 +240,7 @@ impl Warned {
                 "no segment is free to write to, because the oldest are not freed fast enough; data may be lost{most}"
             )
         });
-        let lost = lost(&status.now.counts);
+        let lost = status.now.counts.lost();
         let slowest = if status.now.counts.slow_lost > 0 {
             behind("; the slowest volume is", "")
         } else {
@@ -280,10 +274,11 @@ impl Warned {
             format!("at this rate the ring holds {holds}, less than --retain {retain}")
         });
         let steps = status.now.clock_steps;
-        if steps.count > std::mem::replace(&mut self.clock_steps, steps.count) {
+        let new = steps.since(std::mem::replace(&mut self.clock_steps, steps));
+        if new.count > 0 {
+            let things = things(about.content);
             warnings.push(format!(
-                "warning: {}; later packets have times of the new clock",
-                clock_text(steps)
+                "warning: {new}; timestamps of later {things} are those of the new time"
             ));
         }
         if status.failed > std::mem::replace(&mut self.failed, status.failed) {
@@ -318,8 +313,6 @@ fn row(name: &str, figures: &VolumeFigures, bytes_per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_record::ClockSteps;
-
     use super::*;
 
     fn about(volumes: &[&str]) -> About {
@@ -437,7 +430,7 @@ mod tests {
         };
         let text = warnings(&now);
         assert!(
-            text.contains("the wall clock was set by -1.500 s;"),
+            text.contains("the wall clock stepped by -1.500 s;"),
             "{text}"
         );
         assert_eq!(warnings(&now), "");

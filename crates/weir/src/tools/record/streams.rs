@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use weir_record::{
-    ClockSteps, Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams,
-    VolumeFigures, record_stream,
+    Counts, Ended, Progress, RecordConfig, Recorded, Ring, SharedRing, Streams, VolumeFigures,
+    record_stream,
 };
 
 use super::source::Made;
@@ -42,7 +42,7 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
             // Of one ring.
             room_bytes: sum.room_bytes.min(one.room_bytes),
             is_live: one.is_live,
-            clock_steps: more_steps(sum.clock_steps, one.clock_steps),
+            clock_steps: sum.clock_steps.later(one.clock_steps),
             has_ended: sum.has_ended && one.has_ended,
             source_fill: sum
                 .source_fill
@@ -52,11 +52,6 @@ fn sum(latest: &[Option<Progress>]) -> Option<Progress> {
         }
     };
     latest.iter().flatten().cloned().reduce(add)
-}
-
-/// The steps of the clock that were seen last: all streams see the same ones.
-fn more_steps(one: ClockSteps, other: ClockSteps) -> ClockSteps {
-    if other.count > one.count { other } else { one }
 }
 
 fn added(mut sum: Vec<VolumeFigures>, others: &[VolumeFigures]) -> Vec<VolumeFigures> {
@@ -156,7 +151,7 @@ fn add(mut sum: Recorded, one: Recorded) -> Recorded {
         first_lost: lost,
         volumes: added(sum.volumes, &one.volumes),
         no_segment: sum.no_segment + one.no_segment,
-        clock_steps: more_steps(sum.clock_steps, one.clock_steps),
+        clock_steps: sum.clock_steps.later(one.clock_steps),
         failures: sum.failures,
     }
 }
