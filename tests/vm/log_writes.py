@@ -62,14 +62,28 @@ class Log:
             if not flags & DISCARD:
                 offset += sectors * self.sector_bytes
 
-    def apply(self, entry, target):
-        """Does to the file descriptor `target` what the entry says."""
-        at, left = entry.sector * self.sector_bytes, entry.sectors * self.sector_bytes
-        source = entry.data_offset
-        while left:
-            size = min(left, COPY_BYTES_MAX)
-            # A discarded sector may read as anything; here it reads as zeroes.
-            data = bytes(size) if entry.flags & DISCARD else os.pread(self.fd, size, source)
-            if len(data) != size or os.pwrite(target, data, at) != size:
-                raise OSError(f"cannot replay {size} bytes at {at}")
-            at, source, left = at + size, source + size, left - size
+    def apply(self, entry, target, runs=None):
+        """Does to the file descriptor `target` what the entry says.
+
+        With `runs` only these runs (first, count) of the entry's sectors, as a torn write does.
+        """
+        for first, count in runs if runs is not None else [(0, entry.sectors)]:
+            self._apply_run(entry, target, first, count)
+
+    def _apply_run(self, entry, target, first, count):
+        at = (entry.sector + first) * self.sector_bytes
+        done, size = 0, count * self.sector_bytes
+        while done < size:
+            data = self.data(entry, first * self.sector_bytes + done, min(size - done, COPY_BYTES_MAX))
+            if os.pwrite(target, data, at + done) != len(data):
+                raise OSError(f"cannot replay {len(data)} bytes at {at + done}")
+            done += len(data)
+
+    def data(self, entry, offset, size):
+        """So many bytes of what the entry writes."""
+        if entry.flags & DISCARD:
+            return bytes(size)  # A discarded sector may read as anything; here it reads as zeroes.
+        data = os.pread(self.fd, size, entry.data_offset + offset)
+        if len(data) != size:
+            raise OSError(f"the log ends within the data of sector {entry.sector}")
+        return data

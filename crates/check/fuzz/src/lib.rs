@@ -15,6 +15,7 @@ mod link;
 mod nfs;
 mod packets;
 mod readers;
+mod rings;
 mod scsi;
 mod seeds;
 mod text;
@@ -28,6 +29,7 @@ pub use iscsi::{iscsi_login, iscsi_pdu};
 pub use iscsi_conversation::{iscsi_conversation, seeds as iscsi_conversation_seeds};
 pub use nfs::nfs;
 pub use packets::packets;
+pub use rings::rings;
 pub use scsi::scsi;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
@@ -50,6 +52,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("scsi", scsi),
     ("nfs", nfs),
     ("packets", packets),
+    ("rings", rings),
     ("names", names),
     ("url", url),
     ("label", label),

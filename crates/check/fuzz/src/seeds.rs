@@ -40,6 +40,7 @@ pub fn seeds() -> Vec<Seed> {
     add(&mut seeds, "scsi", crate::scsi::seeds());
     add(&mut seeds, "nfs", crate::nfs::seeds());
     add(&mut seeds, "packets", crate::packets::seeds());
+    add(&mut seeds, "rings", crate::rings::seeds());
     add(&mut seeds, "names", lines(NAMES));
     add(&mut seeds, "url", lines(URLS));
     add(&mut seeds, "label", labels());

@@ -588,7 +588,10 @@ impl Ring {
             }
             found.insert(number, (member, own));
         }
-        let (_, superblock) = newest.expect("there is a volume");
+        let (_, mut superblock) = newest.expect("there is a volume");
+        // It only moves forward, whichever volume says so.
+        let tails = found.values().map(|(_, own)| own.tail);
+        superblock.tail = tails.max().expect("there is a volume");
         let members = (0..superblock.members).map(|number| {
             let member = found.remove(&number);
             member.map(|(member, _)| member)
