@@ -1,8 +1,8 @@
 """Reads packets of `weir record`'s source generate:packets from a pcapng file in memory.
 
-A frame is 14 bytes of Ethernet, 20 of IPv4, 8 of UDP, its number (8 bytes, big
-endian), and bytes of which each is its place modulo 251. In pcapng all is as the
-machine has it, little endian here (draft-ietf-opsawg-pcapng, sections 3 and 4).
+A frame has 14 bytes of Ethernet, 20 of IPv4, 8 of UDP and its number (8 bytes, big
+endian). Each later byte is its offset in the frame modulo 251. The pcapng file must be
+little endian (draft-ietf-opsawg-pcapng, sections 3 and 4).
 
 Does no I/O of its own.
 """
@@ -34,9 +34,9 @@ def _options(data):
 
 
 def read(data, frame_bytes):
-    """Yields number and time (ns since 1970) of each packet, and None and the time of counts.
+    """Yields (number, ns since 1970) of each packet, and (None, time) of each statistics block.
 
-    Raises ValueError for what no generator of frames of this size wrote.
+    Raises ValueError if the file is malformed, or a packet differs from the generated one.
     """
     tail = bytes(place % 251 for place in range(frame_bytes))[NUMBER_AT + NUMBER.size :]
     data, at = memoryview(data), 0

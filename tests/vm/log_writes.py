@@ -65,7 +65,7 @@ class Log:
     def apply(self, entry, target, runs=None):
         """Does to the file descriptor `target` what the entry says.
 
-        With `runs` only these runs (first, count) of the entry's sectors, as a torn write does.
+        With `runs`, applies only these runs (first, count) of its sectors, like a torn write.
         """
         for first, count in runs if runs is not None else [(0, entry.sectors)]:
             self._apply_run(entry, target, first, count)
@@ -80,7 +80,7 @@ class Log:
             done += len(data)
 
     def data(self, entry, offset, size):
-        """So many bytes of what the entry writes."""
+        """Returns `size` bytes, from `offset` on, of the data that the entry writes."""
         if entry.flags & DISCARD:
             return bytes(size)  # A discarded sector may read as anything; here it reads as zeroes.
         data = os.pread(self.fd, size, entry.data_offset + offset)

@@ -1,7 +1,7 @@
 """Replays the log of a dm-log-writes device onto another device, to any of its entries.
 
-What is on that device then is what a power failure may leave. `snapshot` and
-`mounted` let others write to it without a change to the replay itself.
+The device then holds what a power failure at that entry may leave. `snapshot` and
+`mounted` let others write to it without changing the replay.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Replay:
         os.fsync(self.fd)
 
     def changes(self, entry):
-        """Sectors of an entry, the first being 0, that are not yet on the device as it writes them."""
+        """Returns the sectors of an entry, from 0, whose data differs from the device's."""
         size = self.log.sector_bytes
         data = self.log.data(entry, 0, entry.sectors * size)
         there = os.pread(self.fd, len(data), entry.sector * size)

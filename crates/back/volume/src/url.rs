@@ -109,7 +109,7 @@ pub enum UrlError {
         count: usize,
     },
     /// The scheme has no such parameter.
-    #[error("{scheme}: has no parameter '{name}'{}", suggestion(.closest, .known))]
+    #[error("{scheme}: URLs have no parameter '{name}'{}", suggestion(.closest, .known))]
     Unknown {
         /// The scheme.
         scheme: String,

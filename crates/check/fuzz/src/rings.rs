@@ -1,9 +1,9 @@
-//! Rings of the recorder that are damaged, or made up.
+//! Damaged and forged rings of the recorder.
 //!
-//! A program edits a small ring that the recorder itself has made, in plain memory. Most edits leave right checksums behind, or a fuzzer would
-//! never get past them. Then the ring is opened on the deterministic simulation, listed, extracted, recorded onto, and extracted again.
+//! A program edits a small ring that the recorder itself has made, in plain memory. Most edits correct the checksum, or the reader would
+//! reject them all there. Then the ring is opened on the deterministic simulation, listed, extracted, recorded onto, and extracted again.
 //!
-//! A program has a head of 8 bytes (which ring, and what becomes of it) and edits of 16 bytes each.
+//! A program has a head of 8 bytes (the ring, and what to do with it) and edits of 16 bytes each.
 
 mod edit;
 mod image;
@@ -42,7 +42,7 @@ const GROWTH_BESIDE: u64 = 1 << 20;
 /// Interval at which a reader that follows looks for more.
 const FOLLOW: Duration = Duration::from_millis(10);
 
-/// What becomes of a ring.
+/// Choices of one program: the ring, and what to do with it.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     ring: u8,
@@ -56,11 +56,11 @@ struct Head {
     room: u64,
     /// Part of the time, in 256ths, at which a ring is extracted in two parts.
     part: u8,
-    /// Bytes of a packet at least that passes a filter, where one is used.
+    /// Smallest length of packets that pass the filter; none: no filter.
     filter: Option<u8>,
 }
 
-/// A recording that is made.
+/// Settings of a recording to make.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     streams: u32,
@@ -129,7 +129,7 @@ async fn work(reactor: &Reactor, head: Head, disks: &[Disk]) {
     }
     let Some(ring) = opened(reactor, &volumes, head.yields).await else {
         let refused = Ring::open(reactor, &volumes, true).await.map(drop);
-        says(&refused.expect_err("what cannot be read is not recorded onto"));
+        says(&refused.expect_err("a ring that cannot be read cannot be recorded onto"));
         return;
     };
     check_read(&ring, head).await;
@@ -143,7 +143,7 @@ async fn work(reactor: &Reactor, head: Head, disks: &[Disk]) {
 
 /// Checks that an error has words.
 fn says(error: &dyn std::error::Error) {
-    assert!(!error.to_string().is_empty(), "an error without words");
+    assert!(!error.to_string().is_empty(), "an error has no message");
 }
 
 async fn opened(reactor: &Reactor, volumes: &[Arc<dyn Volume>], yields: bool) -> Option<Ring> {

@@ -10,11 +10,11 @@ use weir_digest::Digest;
 
 /// Bytes of a superblock, and of a commit record; chunks begin at multiples of it.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// Bytes of a segment: at least and at most.
+/// Smallest and largest segment, in bytes.
 pub(crate) const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = (4 << 20)..=(1 << 30);
-/// Bytes of a chunk at most.
+/// Largest chunk, in bytes.
 const CHUNK_DATA_BYTES_MAX: u32 = 1 << 20;
-/// Sequences, and generations of superblocks, at most: larger ones are damage. A ring is recorded onto up to half of it.
+/// Largest sequence, and largest generation of a superblock; a larger number is damage. The recorder refuses rings beyond half of it.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Volumes of a ring at most.
 pub(crate) const MEMBERS_MAX: u32 = 1024;
@@ -184,7 +184,7 @@ impl Superblock {
         (self.capacity() / AHEAD_PART).clamp(1, AHEAD_MAX)
     }
 
-    /// Bytes of a volume that it uses.
+    /// Bytes of each volume that the ring uses.
     pub(crate) fn end(&self) -> u64 {
         let slots = self.slots.saturating_mul(self.segment_bytes.into());
         slots.saturating_add(SLOTS_AT)
@@ -276,7 +276,7 @@ impl Counts {
     /// Returns the losses by all causes.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        // Those of a damaged ring may be any.
+        // A damaged ring may have any counts.
         let all = [
             self.source_lost,
             self.interface_lost,
@@ -290,7 +290,7 @@ impl Counts {
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
-        // Those of a damaged ring may be any.
+        // A damaged ring may have any counts.
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.received, other.received);
         add(&mut self.received_bytes, other.received_bytes);
@@ -314,7 +314,7 @@ pub struct ClockSteps {
 }
 
 impl ClockSteps {
-    /// Returns the steps since earlier ones.
+    /// Returns the steps that came after `earlier`.
     #[must_use]
     pub fn since(self, earlier: ClockSteps) -> ClockSteps {
         ClockSteps {
@@ -323,7 +323,7 @@ impl ClockSteps {
         }
     }
 
-    /// Returns the later of two streams' steps: all streams see the same ones.
+    /// Returns the newer of two streams' steps. All streams see the same clock.
     #[must_use]
     pub fn later(self, other: ClockSteps) -> ClockSteps {
         if other.count > self.count {

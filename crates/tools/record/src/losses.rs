@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Times that are kept apart.
+/// Maximum number of entries; further losses are added to the last one.
 const TIMES_MAX: usize = 64;
 
-/// Losses in the kernel that no packet reports yet, each with the time at which it was found. It lies behind all packets of earlier times.
+/// Losses in the kernel that no packet has reported yet, each with the time at which it was found. A loss lies after all packets with earlier
+/// timestamps.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(VecDeque<(u64, u64)>);
 
@@ -14,7 +15,7 @@ impl Losses {
     pub(crate) fn add(&mut self, time: u64, count: u64) {
         let is_full = self.0.len() >= TIMES_MAX;
         match self.0.back_mut().filter(|_| is_full) {
-            // This many have no packet behind them yet. (Bytes never report them.)
+            // No packet has reported these. (Bytes never report losses.)
             Some(last) => *last = (time, last.1 + count),
             None => self.0.push_back((time, count)),
         }
@@ -26,7 +27,7 @@ impl Losses {
         before.map(|one| one.1).sum()
     }
 
-    /// Removes so many losses, the earliest: a packet reports them.
+    /// Removes the `count` earliest losses, because a packet has reported them.
     pub(crate) fn report(&mut self, mut count: u64) {
         while count > 0
             && let Some(first) = self.0.front_mut()
@@ -59,7 +60,7 @@ mod tests {
         losses.add(200, 5);
         assert_eq!(losses.before(99), 0);
         assert_eq!(losses.before(150), 3);
-        // A packet waits with what it reports; more losses are found meanwhile.
+        // A waiting packet already carries its losses; more are found meanwhile.
         let reported = losses.before(150);
         losses.add(120, 7);
         losses.report(reported);

@@ -1,6 +1,6 @@
 //! Recordings: listed, checked, and extracted by time.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -149,12 +149,12 @@ pub enum ReadError {
     /// The output takes no more.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
-    /// The filter is none.
+    /// The filter is invalid, or libpcap is missing.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The filter cannot be used on packets of an interface.
+    /// The filter does not work on the link type of an interface in the ring.
     #[error(
-        "the filter does not work on packets of link type {link_type}, which the ring holds too: {reason}; select one recording (--recording) or a time"
+        "the filter does not work on packets of link type {link_type}, and the ring has such packets: {reason}; change --filter, or extract other packets (--recording, --from, --to)"
     )]
     FilterOfLink {
         /// The type of link.
@@ -162,8 +162,10 @@ pub enum ReadError {
         /// The library's reason.
         reason: FilterError,
     },
-    /// A filter was given, and there are no packets.
-    #[error("a filter selects packets, and this ring holds bytes; select them by time")]
+    /// A filter was given for a ring of bytes.
+    #[error(
+        "--filter works on packets, but this ring holds bytes; leave --filter out (`extract` also selects by --from, --to and --last)"
+    )]
     FilterOfBytes,
     /// It was asked to stop.
     #[error("stopped after {0} packets")]
@@ -357,11 +359,11 @@ fn place_of(segment: &Segments, chunk: &Chunk) -> u64 {
     segment.place + u64::from(chunk.block) * BLOCK_BYTES as u64
 }
 
-/// Types of link that a filter is tried on before packets are there: Ethernet, IP, 802.11 without and with radiotap, and Linux's cooked
-/// captures (LINKTYPE values).
+/// Link types (LINKTYPE values) for which a filter is checked before any packet is read: Ethernet, IP, 802.11 without and with radiotap, and
+/// Linux cooked captures.
 const LINK_TYPES: [u16; 6] = [1, 101, 105, 127, 113, 276];
 
-/// Fails if a filter is of no use for any of these.
+/// Fails if a filter works on none of [`LINK_TYPES`], with the error for the first.
 fn check_filter(expression: &str) -> Result<(), FilterError> {
     let translated =
         |link_type| Filter::for_link(expression, link_type, PACKET_BYTES_MAX as u32).map(|_| ());
@@ -381,14 +383,16 @@ struct Extraction<'a> {
     done: Extracted,
     /// Interfaces that the output has, or has to get before what is at hand.
     known: Vec<Interface>,
+    /// Their numbers, by what describes them: a damaged ring may have very many.
+    numbers: HashMap<Vec<u8>, u32>,
     new_interfaces: Vec<u8>,
-    /// The filter for each known interface, if there is one.
+    /// Filters, one for each known interface; empty without a filter.
     filters: Vec<Filter>,
-    /// Packets of each stream lost before ones that the filter rejected, reported with the next one that passes.
+    /// Packets that each stream lost before rejected packets. The next packet that passes reports them.
     dropped: BTreeMap<u32, u64>,
     /// The recording that was last extracted, and its newest time.
     last: Option<(Uuid, u64)>,
-    /// The latest counts of each stream of the recording, by interface.
+    /// The latest counts of the recording, by interface and stream.
     counted: BTreeMap<(u32, u32), Statistics>,
     has_begun: bool,
 }
@@ -410,6 +414,7 @@ impl<'a> Extraction<'a> {
             out,
             done: Extracted::default(),
             known: Vec::new(),
+            numbers: HashMap::new(),
             new_interfaces: Vec::new(),
             filters: Vec::new(),
             dropped: BTreeMap::new(),
@@ -563,7 +568,7 @@ impl<'a> Extraction<'a> {
                 self.done.packets += 1;
             }
             Item::Statistics(statistics) => {
-                let of = (stream, statistics.interface);
+                let of = (statistics.interface, stream);
                 self.counted.insert(of, statistics.clone());
                 write::statistics(&self.counts_of(statistics), bytes);
             }
@@ -572,11 +577,9 @@ impl<'a> Extraction<'a> {
 
     /// The counts of an interface, of all streams together as they were last told.
     fn counts_of(&self, told: &Statistics) -> Statistics {
-        let of = self
-            .counted
-            .iter()
-            .filter(|((_, one), _)| *one == told.interface);
-        let all: Vec<&Statistics> = of.map(|(_, counts)| counts).collect();
+        let streams = (told.interface, 0)..=(told.interface, u32::MAX);
+        let all = self.counted.range(streams);
+        let all: Vec<&Statistics> = all.map(|(_, counts)| counts).collect();
         let sum = |count: fn(&Statistics) -> Option<u64>| {
             all.iter()
                 .filter_map(|one| count(one))
@@ -657,12 +660,15 @@ impl<'a> Extraction<'a> {
         while let Some(found) = reader.next(&mut left)? {
             match found {
                 Found::Interface(interface) => {
-                    let known = self.known.iter().position(|one| *one == interface);
-                    numbers.push(known.unwrap_or(self.known.len()) as u32);
-                    if known.is_none() {
-                        write::interface(&interface, &mut self.new_interfaces);
+                    let mut description = Vec::new();
+                    write::interface(&interface, &mut description);
+                    let number = self.numbers.entry(description);
+                    let number = number.or_insert_with_key(|description| {
+                        self.new_interfaces.extend_from_slice(description);
                         self.known.push(interface);
-                    }
+                        self.known.len() as u32 - 1
+                    });
+                    numbers.push(*number);
                 }
                 Found::Packet(packet) => {
                     let from = packet.data.as_ptr() as usize - start;
@@ -685,7 +691,7 @@ impl<'a> Extraction<'a> {
         reader.end(left)
     }
 
-    /// Translates the filter for interfaces that are new.
+    /// Compiles the filter for new interfaces.
     fn make_filters(&mut self) -> Result<(), ReadError> {
         let Some(expression) = &self.what.filter else {
             return Ok(());

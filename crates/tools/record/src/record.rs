@@ -231,7 +231,7 @@ pub async fn record_stream(
     run.report_counts(source, true);
     let watch = Watch {
         has_ended: true,
-        // Nothing more can be lost.
+        // Slow volumes can no longer cost data.
         is_live: false,
         ..run.watch()
     };
@@ -295,7 +295,7 @@ enum HeldContent {
 }
 
 impl Held {
-    /// A copy, so that the source can be asked for its counts meanwhile.
+    /// Copies the packet, so that the source can be asked for its counts while the packet waits.
     #[cold]
     fn packet(item: Item, packet: &Packet<'_>) -> Box<Self> {
         Box::new(Held {
@@ -357,7 +357,7 @@ struct Run {
     kernel_losses: Losses,
     is_live: bool,
     streams: Arc<Streams>,
-    /// The wall clock as this stream last saw it, and its steps that statistics report.
+    /// The wall clock as this stream last saw it, and the steps that statistics have reported.
     clock: WallClock,
     reported_steps: ClockSteps,
 }
@@ -451,8 +451,8 @@ impl Run {
                         kernel_lost: self.kernel_losses.before(packet.time),
                         is_packet: true,
                     };
-                    // The source's count may be any.
-                    let lost = self.lost_since + item.kernel_lost;
+                    // The source may report any number.
+                    let lost = self.lost_since.saturating_add(item.kernel_lost);
                     let lost = lost.saturating_add(item.lost_before);
                     packet.dropped = (lost > 0).then_some(lost);
                     match self.writer.packet(&packet) {
@@ -490,7 +490,7 @@ impl Run {
         Ok(Turn::Over)
     }
 
-    /// Counts something that was taken, or lost; the end, if the recording ends with it.
+    /// Counts an item that was taken or lost. Returns the reason if the recording ends here.
     fn note(
         &mut self,
         source: &mut Source,
@@ -590,7 +590,7 @@ impl Run {
         });
     }
 
-    /// Checks the wall clock and the source's counts; false: that is not due yet.
+    /// Compares the clocks and counts the source's losses, once every `LOOK`. Returns whether it did.
     fn look(&mut self, now: Instant, source: &mut Source) -> bool {
         if now < self.counted + LOOK {
             return false;
@@ -601,7 +601,7 @@ impl Run {
         true
     }
 
-    /// Notices steps of the wall clock. Times that are compared with those of packets are moved by them.
+    /// Looks for steps of the wall clock, and shifts stored times by them, so that these stay comparable with timestamps of packets.
     fn compare_clocks(&mut self) {
         let clock = self.streams.compare_clocks(&self.reactor);
         let before = std::mem::replace(&mut self.clock, clock);
@@ -615,7 +615,7 @@ impl Run {
         }
     }
 
-    /// The time of the wall clock, to be compared with those of packets.
+    /// Returns the wall clock's time in nanoseconds, after a check for steps.
     fn wall_time(&mut self) -> u64 {
         self.compare_clocks();
         self.reactor.system().wall_clock().as_nanos() as u64
@@ -655,7 +655,7 @@ impl Run {
         });
     }
 
-    /// Writes what became of all until now: of an interface now and then, and always as the last thing of the recording.
+    /// Writes the counts so far as statistics: for an interface or UDP when they changed, after a step of the clock, and at the end.
     fn report_counts(&mut self, source: &mut Source, is_last: bool) {
         self.count_left_out(source);
         let counts = self.writer.figures().counts;
@@ -674,13 +674,13 @@ impl Run {
             interface: 0,
             time: self.reactor.system().wall_clock().as_nanos() as u64,
             received: Some(counts.received),
-            interface_dropped: Some(counts.source_lost + counts.interface_lost),
+            interface_dropped: Some(counts.source_lost.saturating_add(counts.interface_lost)),
             system_dropped: Some(counts.socket_lost + counts.slow_lost + counts.failed_lost),
             delivered: Some(counts.kept),
             comment,
             ..Statistics::default()
         };
-        // They are in the commit records, too.
+        // If there is no room, nothing is missing: commit records hold the same counts.
         if self.writer.statistics(&statistics).is_ok() {
             self.reported_steps = self.clock.steps;
         }
@@ -706,7 +706,7 @@ impl Run {
     }
 }
 
-/// The figures of a recording, while its writer begins or ends, too.
+/// Reads the figures of a recording, even while its writer begins or ends.
 struct Watch {
     reactor: Reactor,
     gauge: Gauge,
@@ -717,7 +717,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Shows figures until something is done.
+    /// Shows figures every `PROGRESS_INTERVAL` until `what` is done.
     async fn until_done(
         &self,
         what: impl Future<Output = ()>,

@@ -124,8 +124,10 @@ pub enum RingError {
         /// Numbers of those that were not given.
         missing: Vec<u32>,
     },
-    /// Segments or superblocks cannot be numbered any further.
-    #[error("the ring's numbers are used up, as only damage explains; make a new ring (--new)")]
+    /// The numbers of segments or superblocks are too large to go on.
+    #[error(
+        "the ring's numbers of segments or superblocks are too large, so it is damaged; extract what you need, then make a new ring (--new)"
+    )]
     UsedUp,
     /// A request failed.
     #[error(transparent)]
@@ -589,7 +591,7 @@ impl Ring {
             found.insert(number, (member, own));
         }
         let (_, mut superblock) = newest.expect("there is a volume");
-        // It only moves forward, whichever volume says so.
+        // The tail only moves forward, so the largest of all volumes is the newest.
         let tails = found.values().map(|(_, own)| own.tail);
         superblock.tail = tails.max().expect("there is a volume");
         let members = (0..superblock.members).map(|number| {
@@ -783,9 +785,9 @@ impl Ring {
             task.await;
         }
         let found = shared.found.take();
-        // Segments before the tail are given up, even if no record says any more that there were some.
+        // All segments before the tail are given up. It may lie beyond the last record that was found.
         self.next = found.next.max(self.superblock.tail);
-        // A ring has one round of segments: a record of an earlier one is none of its own.
+        // The ring holds its last `capacity` segments: a record of an older one is stale or damaged.
         let oldest = self.next.saturating_sub(self.superblock.capacity());
         self.superblock.tail = self.superblock.tail.max(oldest);
         self.unreadable = found.unreadable;

@@ -38,9 +38,10 @@ struct State {
 
 /// Smallest step that counts, in nanoseconds.
 const STEP_MIN: u64 = 1_000_000;
-/// Longest time between two readings of the monotonic clock for the wall clock's between them to count.
+/// Longest time between the readings of the monotonic clock around one of the wall clock. If it takes longer, the thread was interrupted, and
+/// the reading does not count.
 const READING: Duration = Duration::from_micros(100);
-/// Readings at most, until one counts.
+/// Attempts to get a reading that counts: at each comparison, and when a recording begins.
 const TRIES: usize = 3;
 const TRIES_FIRST: usize = 1000;
 
@@ -55,7 +56,7 @@ pub(crate) struct WallClock {
 impl WallClock {
     fn new(reactor: &Reactor) -> Self {
         let mut tries = (0..TRIES_FIRST).map(|_| offset(reactor));
-        // A machine that interrupts each of them has no exact clock.
+        // All were interrupted: take an inexact one.
         let (offset, _) = tries.find(|one| one.1).unwrap_or_else(|| offset(reactor));
         WallClock {
             offset,
@@ -63,7 +64,7 @@ impl WallClock {
         }
     }
 
-    /// Compares the clocks again.
+    /// Compares the clocks: a difference of `STEP_MIN` or more is a step. Without a reading that counts nothing changes.
     fn compare(&mut self, reactor: &Reactor) {
         let mut tries = (0..TRIES).map(|_| offset(reactor));
         let Some((offset, _)) = tries.find(|one| one.1) else {
@@ -78,7 +79,7 @@ impl WallClock {
     }
 }
 
-/// The wall clock less the monotonic clock; false: the thread was interrupted between their readings.
+/// Returns the wall clock minus the monotonic clock in nanoseconds, and whether the reading counts.
 fn offset(reactor: &Reactor) -> (u64, bool) {
     let before = reactor.precise_now();
     let wall = reactor.system().wall_clock().as_nanos() as u64;
@@ -131,12 +132,12 @@ impl Streams {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The wall clock, as last compared.
+    /// Returns the result of the last comparison.
     pub(crate) fn clock(&self) -> WallClock {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The wall clock, compared again.
+    /// Compares the clocks now, and returns the result.
     pub(crate) fn compare_clocks(&self, reactor: &Reactor) -> WallClock {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         clock.compare(reactor);

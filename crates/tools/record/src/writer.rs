@@ -369,7 +369,7 @@ pub(crate) struct Figures {
     pub(crate) room_bytes: u64,
 }
 
-/// Shows the figures of a writer.
+/// Reads the figures of a writer.
 pub(crate) struct Gauge(Rc<Shared>);
 
 impl Gauge {
@@ -478,7 +478,7 @@ impl Writer {
         self.preamble.len() <= PREAMBLE_BYTES_MAX
     }
 
-    /// The figures of this writer, also while it waits.
+    /// Returns a gauge, which reads the figures even while the writer waits.
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge(Rc::clone(&self.shared))
     }

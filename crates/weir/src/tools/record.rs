@@ -664,7 +664,7 @@ fn output_of(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
 fn remove_empty(path: &Path) {
     let is_empty = |file: std::fs::Metadata| file.is_file() && file.len() == 0;
     if path != Path::new("-") && std::fs::symlink_metadata(path).is_ok_and(is_empty) {
-        // If it stays, the next error says so.
+        // If it cannot be removed, the next run says that it exists.
         let _ = std::fs::remove_file(path);
     }
 }

@@ -166,7 +166,10 @@ fn packets_are_extracted_by_a_filter() {
         &format!("extract {volumes} --out {out} --filter udp[15"),
         &["invalid filter 'udp[15'", "man 7 pcap-filter"],
     );
-    assert!(!Path::new(&out).exists(), "it is not in the way");
+    assert!(
+        !Path::new(&out).exists(),
+        "a failed extraction leaves no file"
+    );
     let found = json(&format!(
         "extract {volumes} --out {out} --filter udp[15]==7"
     ));

@@ -10,7 +10,7 @@ pub(super) const STEP_BYTES: usize = 16;
 /// Volumes of a ring, and bytes of each, at most.
 const DISKS_MAX: usize = 4;
 const DISK_BYTES_MAX: u64 = 40 << 20;
-/// Blocks of pcapng that an edit adds at most, by repeating what it names.
+/// Largest number of times that an edit repeats its pieces of pcapng.
 const REPEATS_MAX: u16 = 64;
 
 /// Places of a volume's superblocks, in blocks.
@@ -144,7 +144,7 @@ pub(super) struct Step {
     /// The volume, and the slot on it.
     disk: u8,
     slot: u8,
-    /// Which of two blocks that are written in turn.
+    /// Selects one of two blocks that are written in turn.
     copy: u8,
     field: u8,
     how: u8,

@@ -19,7 +19,7 @@ pub(super) const BLOCK_BYTES: usize = 4096;
 /// Blocks before the first slot, and blocks of a slot: segments are as small as they may be.
 pub(super) const SLOTS_AT: u64 = 256;
 pub(super) const SLOT_BLOCKS: u64 = 1024;
-/// Bytes of one request.
+/// Blocks of one request.
 const TRANSFER_BLOCKS: u64 = 256;
 
 /// One block of a volume.

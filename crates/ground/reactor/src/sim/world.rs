@@ -48,7 +48,7 @@ pub(super) struct State {
     pub(super) hosts: Vec<HostState>,
     pub(super) reactors: Vec<ReactorState>,
     pub(super) starting: Vec<Starting>,
-    /// Nanoseconds by which the wall clock was set.
+    /// Sum of the steps of the wall clock, in nanoseconds.
     pub(super) wall_clock_step: i64,
     pub(super) receive_buffer: usize,
     pub(super) receive_pool_bytes: usize,
@@ -128,7 +128,7 @@ impl World {
         self.lock().disks.set_config(change);
     }
 
-    /// Sets the wall clock of all hosts by so many nanoseconds.
+    /// Steps the wall clock of all hosts by this many nanoseconds; a negative number sets it back.
     pub fn step_wall_clock(&self, nanoseconds: i64) {
         self.lock().wall_clock_step += nanoseconds;
     }

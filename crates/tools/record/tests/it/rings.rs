@@ -154,9 +154,9 @@ fn files_come_back_as_they_were() {
     });
 }
 
-/// Losses before packets that are left out are reported with the next one. A filter may suit one interface and not another.
+/// A packet that passes reports the losses before rejected packets. A filter may work on one interface and not on another.
 #[test]
-fn a_filter_leaves_out_packets_and_no_losses() {
+fn a_filter_rejects_packets_and_keeps_losses() {
     on_machine(|reactor| async move {
         let mut file = Vec::new();
         write::section("test", "Linux", &mut file);
@@ -214,7 +214,7 @@ fn a_filter_leaves_out_packets_and_no_losses() {
     });
 }
 
-/// The time at which a turn of the reactor began is no time to compare a clock with.
+/// The reactor's time is that at which its turn began, which is stale on a busy thread.
 #[test]
 fn a_busy_thread_is_no_step_of_the_clock() {
     on_machine(|reactor| async move {

@@ -510,7 +510,7 @@ fn a_slow_volume_is_told_apart() {
     });
 }
 
-/// Set back by an hour, and then forward by a day.
+/// Sets the clock back by an hour, then forward by a day.
 #[test]
 fn packets_are_kept_and_found_when_the_clock_is_set() {
     const HOUR: i64 = 3_600_000_000_000;

@@ -103,7 +103,7 @@ fn of_recorder(progress: &Progress) -> Vec<Family> {
         Family::single(
             "weir_record_clock_steps_seconds",
             Kind::Gauge,
-            "Sum of the steps of the wall clock; negative: it was set back.",
+            "Sum of the steps of the wall clock; negative if it was set back.",
             progress.clock_steps.seconds(),
         ),
         Family::single(

@@ -85,7 +85,7 @@ impl Read for Connection {
     }
 }
 
-/// Listens at an address. Also a note that says where.
+/// Listens at an address. Returns the connection, and a note that names the address.
 fn connection_of(address: &str) -> anyhow::Result<(Box<dyn Read + Send>, String)> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen at {address}; write ADDRESS:PORT"))?;
@@ -114,7 +114,7 @@ pub(super) struct Opened {
     pub(super) parts: Vec<Made>,
     /// Bytes a second at most, where it tells.
     pub(super) line: Option<f64>,
-    /// A note to be given when everything is ready.
+    /// Note to print when everything is ready.
     pub(super) note: Option<String>,
 }
 

@@ -278,7 +278,7 @@ impl Warned {
         if new.count > 0 {
             let things = things(about.content);
             warnings.push(format!(
-                "warning: {new}; timestamps of later {things} are those of the new time"
+                "warning: {new}; {things} stamped by this machine have the new time from now on"
             ));
         }
         if status.failed > std::mem::replace(&mut self.failed, status.failed) {
