@@ -13,7 +13,7 @@ pub(crate) const BLOCK_BYTES: usize = 4096;
 /// Smallest and largest segment, in bytes.
 pub(crate) const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = (4 << 20)..=(1 << 30);
 /// Largest chunk, in bytes.
-const CHUNK_DATA_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const CHUNK_DATA_BYTES_MAX: u32 = 1 << 20;
 /// Largest sequence, and largest generation of a superblock; a larger number is damage. The recorder refuses rings beyond half of it.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Volumes of a ring at most.

@@ -189,8 +189,9 @@ pub struct Extracted {
     pub damaged: Vec<Damage>,
 }
 
-/// Chunks of each stream that are read ahead.
+/// Chunks of each stream that are read ahead at most, and of all streams, of which each has one at least.
 const AHEAD: usize = 8;
+const AHEAD_ALL: usize = 64;
 
 /// A chunk that is being read.
 struct Reading<'a> {
@@ -226,6 +227,8 @@ impl Item {
 /// A stream of a recording that is read.
 struct Feed<'a> {
     stream: u32,
+    /// Chunks that are read ahead.
+    ahead: usize,
     /// Chunks that are wanted and not being read yet.
     wanted: Box<dyn Iterator<Item = Reading<'a>> + 'a>,
     reading: VecDeque<Reading<'a>>,
@@ -237,7 +240,7 @@ struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// The next chunk; more are read meanwhile.
     fn next(&mut self) -> Option<Reading<'a>> {
-        while self.reading.len() < AHEAD
+        while self.reading.len() < self.ahead
             && let Some(next) = self.wanted.next()
         {
             self.reading.push_back(next);
@@ -313,8 +316,10 @@ fn feeds<'a>(
     seen: &'a BTreeMap<u64, usize>,
 ) -> Vec<Feed<'a>> {
     let streams: BTreeSet<u32> = segments.iter().map(|one| one.commit.stream).collect();
+    let ahead = (AHEAD_ALL / streams.len().max(1)).clamp(1, AHEAD);
     let feed = |stream| Feed {
         stream,
+        ahead,
         wanted: Box::new(chunks_of(ring, segments, stream, times, seen)),
         reading: VecDeque::new(),
         data: Vec::new(),

@@ -20,13 +20,14 @@ use weir_pcap::{Interface, Packet, Statistics};
 use weir_reactor::{Instant, Reactor};
 
 use crate::format::{
-    BLOCK_BYTES, CHUNKS_MAX, COMMIT_BLOCKS, Chunk, Commit, Content, Counts, Superblock,
+    BLOCK_BYTES, CHUNK_DATA_BYTES_MAX, CHUNKS_MAX, COMMIT_BLOCKS, Chunk, Commit, Content, Counts,
+    Superblock,
 };
 use crate::ring::{Member, Ring, WhenFull, write_superblocks};
 use crate::streams::{Place, Streams};
 
 /// Bytes of a chunk at most.
-pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = CHUNK_DATA_BYTES_MAX as usize;
 /// Bytes that a chunk has room for at least: of packets, for the largest one behind the descriptions of all interfaces.
 const PACKETS_CHUNK_BYTES_MIN: usize = 512 << 10;
 const BYTES_CHUNK_BYTES_MIN: usize = 64 << 10;
