@@ -31,10 +31,6 @@ const HEAD_BYTES: usize = 8;
 const STEPS_MAX: usize = 100;
 /// Rounds of the simulation for one program: tens of times what any needs.
 const ROUNDS_MAX: u64 = 300_000;
-/// Recordings onto the ring, one after the other, at most.
-const RECORDINGS_MAX: u8 = 4;
-/// Bytes of Ethernet, IPv4 and UDP before the number of a packet that was made up.
-const HEADERS: usize = 42;
 const PACKET_BYTES: usize = 64;
 /// Extracted bytes for each byte of a chunk, and beside that, at most: small blocks are written again with options.
 const GROWTH: u64 = 8;
@@ -46,6 +42,7 @@ const FOLLOW: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy)]
 struct Head {
     ring: u8,
+    /// Recordings onto the ring, one after the other.
     recordings: u8,
     plan: Plan,
     block_size: u32,
@@ -75,7 +72,7 @@ fn decode(data: &[u8]) -> Option<(Head, Vec<Step>)> {
         data.split_first_chunk::<HEAD_BYTES>()?;
     let head = Head {
         ring: *ring,
-        recordings: (flags & 3) % (RECORDINGS_MAX + 1),
+        recordings: flags & 3,
         plan: Plan {
             streams: if flags & 4 == 0 { 1 } else { 2 },
             when_full: match flags & 8 {
@@ -157,22 +154,13 @@ async fn opened(reactor: &Reactor, volumes: &[Arc<dyn Volume>], yields: bool) ->
     opened.inspect_err(|error| says(error)).ok()
 }
 
-fn all() -> Extract {
-    Extract {
-        times: 0..u64::MAX,
-        recording: None,
-        count: None,
-        filter: None,
-    }
-}
-
 // -------------------------------------------------------------------- read --
 
 /// Lists a ring and extracts it in several ways.
 async fn check_read(ring: &Ring, head: Head) {
     let listed = list(ring);
     check_list(ring, &listed);
-    let whole = extracted(ring, &all(), &listed).await;
+    let whole = extracted(ring, &Extract::all(), &listed).await;
     if let Some(least) = head.filter
         && ring.content() == Content::Packets
     {
@@ -181,17 +169,28 @@ async fn check_read(ring: &Ring, head: Head) {
     let (first, last) = times(&listed);
     let middle = first + (u128::from(last - first) * u128::from(head.part) / 256) as u64;
     for times in [0..middle, middle..u64::MAX, middle..first] {
-        let part = extracted(ring, &Extract { times, ..all() }, &listed).await;
-        assert!(part.packets <= whole.packets, "a part is no more than all");
+        let part = extracted(
+            ring,
+            &Extract {
+                times,
+                ..Extract::all()
+            },
+            &listed,
+        )
+        .await;
+        assert!(
+            part.packets <= whole.packets,
+            "a part has more packets than the whole"
+        );
     }
     let only = Extract {
         recording: listed.last().map(|one| one.recording),
         count: Some(u64::from(head.part % 8)),
-        ..all()
+        ..Extract::all()
     };
     extracted(ring, &only, &listed).await;
     let mut narrow = Narrow { room: head.room };
-    let ended = extract(ring, &all(), &Stop::new(), &mut narrow).await;
+    let ended = extract(ring, &Extract::all(), &Stop::new(), &mut narrow).await;
     match ended {
         Ok(done) => assert!(done.bytes <= head.room, "more came than there was room for"),
         Err(ReadError::Output(error)) => says(&error),
@@ -199,7 +198,7 @@ async fn check_read(ring: &Ring, head: Head) {
     }
     let stop = Stop::new();
     stop.stop();
-    let stopped = extract(ring, &all(), &stop, &mut Vec::new()).await;
+    let stopped = extract(ring, &Extract::all(), &stop, &mut Vec::new()).await;
     let _ = stopped.inspect_err(|error| says(error));
 }
 
@@ -207,7 +206,7 @@ async fn check_read(ring: &Ring, head: Head) {
 async fn check_filter(ring: &Ring, least: u8, whole: &Extracted) {
     let what = Extract {
         filter: Some(format!("greater {least}")),
-        ..all()
+        ..Extract::all()
     };
     let mut file = Vec::new();
     match extract(ring, &what, &Stop::new(), &mut file).await {
@@ -280,7 +279,7 @@ async fn extracted(ring: &Ring, what: &Extract, listed: &[Listed]) -> Extracted 
     done
 }
 
-/// Checks that what was extracted is a file, and that what is said of it is true.
+/// Checks that the extracted bytes are a valid file, and that the reported sums match it.
 fn check_extracted(content: Content, what: &Extract, file: &[u8], done: &Extracted) {
     assert_eq!(done.bytes, file.len() as u64, "bytes are counted");
     for damage in &done.damaged {
@@ -295,7 +294,7 @@ fn check_extracted(content: Content, what: &Extract, file: &[u8], done: &Extract
     assert!(what.count.is_none_or(|count| packets <= count));
 }
 
-/// The numbers of packets of a file that were made up; none of another packet.
+/// Returns the number of each packet of a file; none where a packet is too short to have one.
 fn packets(file: &[u8], times: &Range<u64>) -> Vec<Option<u64>> {
     let (mut reader, mut left) = (Reader::new(), file);
     let (mut packets, mut sections) = (Vec::new(), 0);
@@ -303,10 +302,11 @@ fn packets(file: &[u8], times: &Range<u64>) -> Vec<Option<u64>> {
         match found {
             Found::Section => sections += 1,
             Found::Packet(packet) => {
-                assert!(times.contains(&packet.time), "a packet of another time");
-                let number = packet.data.get(HEADERS..HEADERS + 8);
-                let number = number.and_then(|number| number.try_into().ok());
-                packets.push(number.map(u64::from_be_bytes));
+                assert!(
+                    times.contains(&packet.time),
+                    "a packet outside the requested times"
+                );
+                packets.push(Generator::number_of(packet.data));
             }
             Found::Statistics(counts) => {
                 assert!(times.contains(&counts.time) || counts.comment.is_some())
@@ -322,7 +322,7 @@ fn packets(file: &[u8], times: &Range<u64>) -> Vec<Option<u64>> {
 
 // ------------------------------------------------------------------ record --
 
-/// Records so many packets, in one or several streams.
+/// Records the packets of a plan, in each of its streams.
 async fn record(reactor: &Reactor, ring: Ring, plan: &Plan) -> Result<Vec<Recorded>, RecordError> {
     let shared = Arc::new(Streams::new(&ring, plan.streams));
     let Plan {
@@ -357,7 +357,7 @@ async fn record(reactor: &Reactor, ring: Ring, plan: &Plan) -> Result<Vec<Record
     Ok(all)
 }
 
-/// Records onto a ring that can be read, and checks that this is found again; false: it cannot be recorded onto.
+/// Records onto a ring that can be read, and checks that the recording is found again. Returns false if it cannot be recorded onto.
 async fn recorded(reactor: &Reactor, head: Head, volumes: &[Arc<dyn Volume>]) -> bool {
     let ring = match Ring::open(reactor, volumes, true).await {
         Ok(ring) => ring,
@@ -377,7 +377,7 @@ async fn recorded(reactor: &Reactor, head: Head, volumes: &[Arc<dyn Volume>]) ->
         let stop = stop.clone();
         reactor.spawn(async move {
             let mut file = Vec::new();
-            let done = follow(ring, &all(), FOLLOW, &stop, &mut file).await;
+            let done = follow(ring, &Extract::all(), FOLLOW, &stop, &mut file).await;
             (file, done.expect("memory takes all"))
         })
     });
@@ -407,7 +407,7 @@ async fn recorded(reactor: &Reactor, head: Head, volumes: &[Arc<dyn Volume>]) ->
         kept += counts.kept;
     }
     if let Some((file, done)) = &followed {
-        check_extracted(content, &all(), file, done);
+        check_extracted(content, &Extract::all(), file, done);
         assert_eq!(done.packets, kept, "all that was recorded is seen");
     }
     let ring = opened(reactor, volumes, false).await;
@@ -422,7 +422,7 @@ async fn recorded(reactor: &Reactor, head: Head, volumes: &[Arc<dyn Volume>]) ->
     }
     let only = Extract {
         recording: Some(recorded[0].recording),
-        ..all()
+        ..Extract::all()
     };
     let mut file = Vec::new();
     let done = extract(&ring, &only, &Stop::new(), &mut file).await;

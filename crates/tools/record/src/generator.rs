@@ -41,6 +41,13 @@ impl Generator {
     /// The sizes of Internet traffic, in their usual mix (IMIX, frames without their check sequence).
     pub const MIX: [usize; 12] = [60, 60, 60, 60, 60, 60, 60, 590, 590, 590, 590, 1514];
 
+    /// Returns the number in a generated packet; none where it is too short to have one.
+    #[must_use]
+    pub fn number_of(packet: &[u8]) -> Option<u64> {
+        let number = packet.get(HEADERS..HEADERS + 8)?;
+        Some(u64::from_be_bytes(number.try_into().ok()?))
+    }
+
     /// A source of `count` packets of these sizes, or without an end.
     #[must_use]
     pub fn new(content: Content, sizes: &[usize], pace: Pace, count: Option<u64>) -> Self {

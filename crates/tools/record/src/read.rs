@@ -143,6 +143,19 @@ pub struct Extract {
     pub filter: Option<String>,
 }
 
+impl Extract {
+    /// Everything that a ring has.
+    #[must_use]
+    pub fn all() -> Self {
+        Extract {
+            times: 0..u64::MAX,
+            recording: None,
+            count: None,
+            filter: None,
+        }
+    }
+}
+
 /// Why nothing more is extracted.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {

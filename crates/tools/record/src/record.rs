@@ -231,8 +231,6 @@ pub async fn record_stream(
     run.report_counts(source, true);
     let watch = Watch {
         has_ended: true,
-        // Slow volumes can no longer cost data.
-        is_live: false,
         ..run.watch()
     };
     watch

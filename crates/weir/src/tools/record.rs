@@ -336,7 +336,7 @@ fn run_record(arguments: RecordArguments, json: bool) -> anyhow::Result<ExitCode
         _ => error.into(),
     })?;
     if let Some(planned) = planned {
-        planned.warn(arguments.volumes.len(), config.buffer_bytes, ahead)?;
+        planned.print(arguments.volumes.len(), config.buffer_bytes, ahead)?;
     }
     let progress = Progress::start();
     let (mut sink, mut note) = (progress.sink(), progress.notes());

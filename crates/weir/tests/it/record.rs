@@ -182,7 +182,7 @@ fn packets_are_extracted_by_a_filter() {
     let (mut reader, mut left, mut numbers) = (weir_pcap::Reader::new(), &file[..], Vec::new());
     while let Some(found) = reader.next(&mut left).expect("a file of packets") {
         if let weir_pcap::Found::Packet(packet) = found {
-            numbers.push(u16::from_be_bytes([packet.data[48], packet.data[49]]));
+            numbers.extend(weir_record::Generator::number_of(packet.data));
         }
     }
     assert_eq!(numbers, [7, 263, 519, 775]);
@@ -197,6 +197,7 @@ fn packets_are_extracted_by_a_filter() {
         &format!("extract {bytes} --out {out}.bytes --filter udp"),
         &["this ring holds bytes"],
     );
+    assert!(!Path::new(&format!("{out}.bytes")).exists());
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl Step {
         &mut disks[number]
     }
 
-    /// Sets a field, and the checksum where that is wanted.
+    /// Changes a field, and corrects the checksum unless `UNSEALED` is set.
     fn change(self, block: &mut Block, field: Field) {
         let before = get(block, field);
         let value = match self.how & 3 {
@@ -243,7 +243,7 @@ impl Step {
         SLOTS_AT + u64::from(self.slot) % slots * SLOT_BLOCKS
     }
 
-    /// Place of a commit record: of the newest one of the slot, or of this or that.
+    /// Block of a commit record: the newest one of the slot or, with bit 1 of `copy`, the one that bit 0 selects.
     fn commit_at(self, disks: &mut [Disk]) -> u64 {
         let at = self.slot_at(disks);
         if self.copy & 2 != 0 {
@@ -270,7 +270,7 @@ impl Step {
         self.change(block, of_chunk(index, field));
     }
 
-    /// Writes over some bytes of a chunk, and has its checksum agree where that is wanted.
+    /// Overwrites 8 bytes of a chunk, and corrects its checksum unless `UNSEALED` is set.
     fn data(self, disks: &mut [Disk]) {
         let at = self.commit_at(disks);
         let slot_at = self.slot_at(disks);
@@ -382,7 +382,7 @@ impl Step {
         *bytes = wanted.clamp(unit, DISK_BYTES_MAX) / unit * unit;
     }
 
-    /// Swaps, doubles, leaves out or turns volumes.
+    /// Swaps, replaces, adds, removes or reverses volumes.
     fn volumes(self, disks: &mut Vec<Disk>) {
         let one = usize::from(self.disk) % disks.len();
         let other = usize::from(self.slot) % disks.len();
@@ -395,7 +395,7 @@ impl Step {
         }
     }
 
-    /// Writes a commit record that may be the ring's: of a slot's sequence, so many rounds later, without chunks.
+    /// Writes a commit record without chunks that looks genuine: its sequence is the slot's, `value` rounds later.
     fn plant(self, disks: &mut [Disk]) {
         let at = self.slot_at(disks) + u64::from(self.copy & 1);
         let slot = (at - SLOTS_AT) / SLOT_BLOCKS;
@@ -477,7 +477,7 @@ impl Step {
     }
 }
 
-/// Writes a block of pcapng, or something that is none.
+/// Writes a block of pcapng, or malformed bytes.
 fn piece(byte: u8, data: &mut Vec<u8>) {
     let (kind, variant) = (byte & 7, byte >> 3);
     let time = match variant & 3 {
@@ -521,7 +521,7 @@ fn piece(byte: u8, data: &mut Vec<u8>) {
             write::statistics(&counts, data);
         }
         6 => {
-            // A block of a kind that nobody knows, whose lengths may disagree.
+            // A block of an unknown type, whose two lengths may differ.
             for word in [0x0BAD, 16, 7, 16_u32.wrapping_sub(variant.into())] {
                 data.extend(word.to_le_bytes());
             }
@@ -530,7 +530,7 @@ fn piece(byte: u8, data: &mut Vec<u8>) {
     }
 }
 
-/// Programs' steps to begin with: one or a few of each kind.
+/// Edits of the seed programs: one or a few of each kind.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let none = Step {
         kind: 0,

@@ -33,7 +33,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Slots that it had room for when the ring was made.
+    /// Slots that fit the volume at its present size.
     pub(super) fn slots(&self) -> u64 {
         (self.bytes / BLOCK_BYTES as u64).saturating_sub(SLOTS_AT) / SLOT_BLOCKS
     }
@@ -117,7 +117,7 @@ fn memory(bytes: u64, block_size: u32) -> Arc<dyn Volume> {
     Guard::new(volume, GuardConfig::default()).expect("it may be guarded")
 }
 
-/// A kind of recording that a ring begins with.
+/// History of a ring before it is edited.
 struct Past {
     content: Content,
     volumes: usize,
@@ -134,7 +134,7 @@ const PASTS: [Past; 4] = [
         slots: 3,
         recordings: &[1, 1],
     },
-    // It went round.
+    // The ring has gone round.
     Past {
         content: Content::Packets,
         volumes: 2,

@@ -13,8 +13,6 @@ use weir_record::{
 use weir_volume::{Access, Guard, GuardConfig, MemVolume};
 
 pub(crate) const SEGMENT: u32 = 4 << 20;
-/// Bytes of Ethernet, IPv4 and UDP before the number of a packet that was made up.
-const HEADERS: usize = 42;
 
 pub(crate) fn memory(size: &str) -> Arc<Guard> {
     let url = format!("mem:?size={size}&block_size=512");
@@ -59,14 +57,8 @@ pub(crate) async fn recorded(ring: Ring, mut source: Source, when_full: WhenFull
     recorded.expect("it is recorded")
 }
 
-/// All that a ring has.
 pub(crate) fn all() -> Extract {
-    Extract {
-        times: 0..u64::MAX,
-        recording: None,
-        count: None,
-        filter: None,
-    }
+    Extract::all()
 }
 
 pub(crate) async fn extracted(ring: &Ring, what: &Extract) -> (Vec<u8>, Extracted) {
@@ -90,8 +82,7 @@ pub(crate) fn each(file: &[u8], mut each: impl FnMut(Packet<'_>)) {
 pub(crate) fn numbers(file: &[u8]) -> Vec<u64> {
     let mut numbers = Vec::new();
     each(file, |packet| {
-        let number = &packet.data[HEADERS..HEADERS + 8];
-        numbers.push(u64::from_be_bytes(number.try_into().unwrap()));
+        numbers.push(Generator::number_of(packet.data).expect("it has one"));
     });
     numbers
 }

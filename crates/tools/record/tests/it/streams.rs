@@ -55,13 +55,11 @@ async fn record_all(
 
 /// Size, number and time of each packet of a file.
 fn packets_of(file: &[u8]) -> Vec<(usize, u64, u64)> {
-    let (mut packets, numbers) = (Vec::new(), numbers(file));
+    let mut packets = Vec::new();
     each(file, |packet| {
-        packets.push((packet.data.len(), 0, packet.time))
+        let number = Generator::number_of(packet.data).expect("it has one");
+        packets.push((packet.data.len(), number, packet.time));
     });
-    for (packet, number) in packets.iter_mut().zip(numbers) {
-        packet.1 = number;
-    }
     packets
 }
 

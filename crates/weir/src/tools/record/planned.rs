@@ -68,8 +68,13 @@ impl PlanArguments {
 }
 
 impl Planned {
-    /// Says how a recording on so many volumes fits, were they drives like each of these; `ahead` is the bytes that are given up ahead of what is written.
-    pub(super) fn warn(&self, volumes: usize, buffer_bytes: u64, ahead: u64) -> anyhow::Result<()> {
+    /// Prints how well a recording on this many volumes fits each measured drive. `ahead` is the bytes that are given up ahead of the writes.
+    pub(super) fn print(
+        &self,
+        volumes: usize,
+        buffer_bytes: u64,
+        ahead: u64,
+    ) -> anyhow::Result<()> {
         let requirements = Requirements {
             line: self.line,
             link: Link::Payload,

@@ -267,10 +267,7 @@ fn summary(source: &str, about: &About, outcome: &Outcome) -> Vec<Vec<String>> {
         }
     }
     if outcome.clock_steps.count > 0 {
-        rows.push(vec![
-            "timestamps".to_owned(),
-            outcome.clock_steps.to_string(),
-        ]);
+        rows.push(vec!["clock".to_owned(), outcome.clock_steps.to_string()]);
     }
     let full = match about.when_full {
         WhenFull::GoRound => "recording time that fits the ring at this rate",

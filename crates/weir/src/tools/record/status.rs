@@ -227,13 +227,15 @@ impl Warned {
             name.unwrap_or_default()
         };
         self.buffers &= used * 100 >= all * OVER;
-        let is_near = status.now.is_live && used * 100 >= all * NEAR;
+        // At the end slow volumes can no longer cost data.
+        let is_live = status.now.is_live && !status.now.has_ended;
+        let is_near = is_live && used * 100 >= all * NEAR;
         warn(is_near, &mut self.buffers, &|| {
             let most = behind(", more of them for", " than for any other");
             format!("{used} of {all} buffers are in use{most}; when none is free, data may be lost")
         });
         self.segment &= !status.no_segment.is_zero();
-        let is_stuck = status.now.is_live && status.no_segment >= STUCK;
+        let is_stuck = is_live && status.no_segment >= STUCK;
         warn(is_stuck, &mut self.segment, &|| {
             let most = behind("; the slowest volume is", "");
             format!(
@@ -424,6 +426,12 @@ mod tests {
         assert_eq!(warnings(&now), "");
         now.buffers.0 = 64;
         assert!(warnings(&now).contains("64 of 64 buffers"));
+        // Nothing more is taken, so nothing more can be lost.
+        let mut last = now.clone();
+        last.buffers.0 = 3;
+        assert_eq!(warnings(&last), "");
+        (last.buffers.0, last.has_ended) = (64, true);
+        assert_eq!(warnings(&last), "");
         now.clock_steps = ClockSteps {
             count: 1,
             nanoseconds: -1_500_000_000,
